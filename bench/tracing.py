@@ -54,7 +54,7 @@ class NoTopics:
     async def register(self, topic: str) -> None:
         """Nobody asks."""
 
-    async def lock(self, name: str, *, ttl: int) -> bool:
+    async def lock(self, name: str, topic: str = "", *, ttl: int) -> bool:
         """No janitor."""
         return False
 

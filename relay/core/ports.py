@@ -236,8 +236,9 @@ class TopicStore(Protocol):
         """Remove the payloads and lease records of ids that still have no timer; return their numbers."""
         ...
 
-    async def lock(self, name: str, *, ttl: int) -> bool:
-        """Take a lock for `ttl` microseconds; return whether nobody else has it."""
+    async def lock(self, name: str, topic: str = "", *, ttl: int) -> bool:
+        """Take a lock for `ttl` microseconds; return whether nobody else has it. The lock of a topic has the
+        topic's place."""
         ...
 
 

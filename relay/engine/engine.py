@@ -128,8 +128,15 @@ class Engine:
             stores.places,
         )
         self._registry = TopicRegistry(stores.topics, self._clock)
-        self._topic_watch = TopicWatch(stores.topics, self._registry.known, self._clock, self._with_dispatch)
-        self._janitor = Janitor(stores.topics, policies, self._clock, instruments)
+        self._topic_watch = TopicWatch(
+            stores.topics,
+            stores.places,
+            self._registry.known,
+            self._redis_health.answers,
+            self._clock,
+            self._with_dispatch,
+        )
+        self._janitor = Janitor(stores.topics, stores.places, policies, self._clock, instruments)
         self._cancels: Coalescer[list[str], Changed] = Coalescer(
             partial(self._shared, self._store.cancel),
             partial(map, len),
@@ -459,7 +466,7 @@ class Engine:
     async def look(self, gauges: Gauges) -> None:
         """Update the gauges of the relay and its topics, within `topic_watch.PATIENCE` seconds whatever Redis
         does."""
-        topics = () if self._redis_health.trouble is not None else await self._topic_watch.look()
+        topics = await self._topic_watch.look()
         gauges.show(
             relay_state(self._dispatcher, self._settler, self._keeper, self._redis_health, self._clock),
             topics,
@@ -526,7 +533,10 @@ class Engine:
             )
             tasks.start_soon(self._promoters[topic].run)
             self._registry.note(topic)
-        tasks.start_soon(Tidier(self._promotions, self._topics, names, self._clock, self._instruments).run)
+        tidier = Tidier(
+            self._promotions, self._topics, names, self._redis_health, self._clock, self._instruments
+        )
+        tasks.start_soon(tidier.run)
         tasks.start_soon(self._watch, tuple(names))
 
     async def _watch(self, topics: Sequence[str]) -> None:

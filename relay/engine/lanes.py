@@ -37,7 +37,7 @@ class Lanes(dict[str, AnyLane]):  # see 0082
 
     `lanes[topic]` makes the lane if the topic's place has none yet; `make` is given the place. On one server
     there is one lane. A topic that has another place than before changes its lane, and a lane without topics
-    ends; `ended` is told of it.
+    ends; `ended` is called with it.
     """
 
     def __init__(

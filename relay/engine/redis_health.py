@@ -94,7 +94,7 @@ class PlaceHealth:
         self.trouble = str(failure)
 
     def forget(self) -> None:
-        """Note that no topic is here any more: what still fails here is no news."""
+        """Note that no topic is here any more: what still fails here is not logged."""
         self._forgotten = True
         if self.trouble is not None:
             log.warning("no topic is at the node any more that was away", extra=self._about)

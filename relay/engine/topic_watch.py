@@ -6,10 +6,11 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from relay.core.errors import StoreError, StoreUnavailable
-from relay.core.ports import MAX_PER_CALL, TopicStore
+from relay.core.ports import MAX_PER_CALL, Places, TopicStore
 from relay.core.timers import TopicStats
 from relay.core.wakeup import Wakeup
 from relay.engine.clock import Clock
+from relay.engine.lanes import Lanes
 
 FRESH = 1.0
 """Seconds for which one read serves everybody."""
@@ -26,42 +27,34 @@ MOST = MAX_PER_CALL
 log = logging.getLogger(__name__)
 
 
-class TopicWatch:  # see 0034
-    """Reads on demand: one pipelined read serves all who ask meanwhile and for 1 s after.
-
-    The read is a task of its own, so that a reader who gives up leaves no call half done.
-    """
+class PlaceWatch:
+    """What was read of the topics of one place: one read serves all who ask meanwhile and for 1 s after. It
+    is a lane; see `Lanes`."""
 
     def __init__(
-        self,
-        topics: TopicStore,
-        own: Callable[[], Iterable[str]],
-        clock: Clock,
-        more: Callable[[TopicStats], Awaitable[TopicStats]] | None = None,
+        self, place: str, read: Callable[[PlaceWatch], Awaitable[Sequence[TopicStats]]], clock: Clock
     ) -> None:
-        self._topics = topics
-        self._more = more
-        self._own = own
+        self.place = place
+        self._read = read
         self._clock = clock
         self._asked = Wakeup()
         self._waiting: list[Wakeup] = []
-        self._seen: Sequence[TopicStats] = ()
+        self.seen: Sequence[TopicStats] = ()
         self._seen_at = -FRESH
-        self._names: list[str] = []
-        self._named_at = -NAMES_FRESH
-        self._too_many = False
 
-    async def look(self) -> Sequence[TopicStats]:
-        """Return the state of topics; empty if Redis does not answer soon."""
+    def ask(self, answered: Wakeup) -> None:
+        """Read, unless what was read is fresh; set `answered` when that is done."""
         if self._clock.now() - self._seen_at >= FRESH:
-            answered = Wakeup()
             self._waiting.append(answered)
             self._asked.set()
-            await self._clock.wait(answered, PATIENCE)
-            if answered in self._waiting:
-                self._waiting.remove(answered)
-                return ()
-        return self._seen
+
+    def owes(self, answered: Wakeup) -> bool:
+        """Whether the read is not done yet that this reader has asked for."""
+        return answered in self._waiting
+
+    def leave(self, topic: str, lane: PlaceWatch) -> bool:
+        """See `Lane.leave`: nothing waits for a single topic."""
+        return True
 
     async def run(self) -> None:
         """Read on demand until cancelled."""
@@ -72,18 +65,64 @@ class TopicWatch:  # see 0034
     async def step(self) -> None:
         """Read once."""
         try:
-            seen: Sequence[TopicStats] = await self._topics.overview(await self._which())
-            self._seen = [await self._completed(stats) for stats in seen]
+            self.seen = await self._read(self)
         except StoreError as failure:
-            self._seen = ()
+            self.seen = ()
             log.debug("topics could not be looked at", extra={"reason": str(failure)})
         except Exception:  # whatever it is, it must not end the loop
-            self._seen = ()
+            self.seen = ()
             log.exception("topics could not be looked at")
         self._seen_at = self._clock.now()
         waiting, self._waiting = self._waiting, []
         for answered in waiting:
             answered.set()
+
+
+class TopicWatch:  # see 0034
+    """Reads on demand, each place by itself, with one pipelined read.
+
+    The read is a task of its own, so that a reader who gives up leaves no call half done.
+    """
+
+    def __init__(
+        self,
+        topics: TopicStore,
+        places: Places,
+        own: Callable[[], Iterable[str]],
+        answers: Callable[[str], bool],
+        clock: Clock,
+        more: Callable[[TopicStats], Awaitable[TopicStats]] | None = None,
+    ) -> None:
+        """`own` are the topics that this relay works with; `answers` says whether a topic's place is not
+        known to be away; `more` adds what the store's overview lacks."""
+        self._topics = topics
+        self._more = more
+        self._own = own
+        self._answers = answers
+        self._clock = clock
+        self._lanes: Lanes[PlaceWatch] = Lanes(places, lambda place: PlaceWatch(place, self._read, clock))
+        self.run = self._lanes.run
+        self._names: list[str] = []
+        self._named_at = -NAMES_FRESH
+        self._too_many = False
+
+    async def look(self) -> Sequence[TopicStats]:
+        """Return the state of topics, without those of a place that does not answer soon."""
+        answered, end = Wakeup(), self._clock.now() + PATIENCE
+        lanes = dict.fromkeys(self._lanes[topic] for topic in ("", *self._which()) if self._answers(topic))
+        for lane in lanes:
+            lane.ask(answered)
+        while any(lane.owes(answered) for lane in lanes) and (left := end - self._clock.now()) > 0:
+            await self._clock.wait(answered, left)
+        return [stats for lane in lanes if not lane.owes(answered) for stats in lane.seen]
+
+    async def _read(self, lane: PlaceWatch) -> Sequence[TopicStats]:
+        """Read the topics of a place, and first all names, where that place has them."""
+        if lane is self._lanes[""] and self._clock.now() - self._named_at >= NAMES_FRESH:
+            self._names = await self._topics.topics()
+            self._named_at = self._clock.now()
+        here = [topic for topic in self._which() if self._lanes[topic] is lane]
+        return [await self._completed(stats) for stats in await self._topics.overview(here)]
 
     async def _completed(self, stats: TopicStats) -> TopicStats:
         """Add the state of the topic's list or stream, unless Redis refuses that: the rest is valid without
@@ -96,10 +135,7 @@ class TopicWatch:  # see 0034
             log.debug("a topic could not be looked at", extra={"topic": stats.topic, "reason": str(failure)})
             return stats
 
-    async def _which(self) -> list[str]:
-        if self._clock.now() - self._named_at >= NAMES_FRESH:
-            self._names = await self._topics.topics()
-            self._named_at = self._clock.now()
+    def _which(self) -> list[str]:
         names = list(dict.fromkeys((*sorted(self._own()), *self._names)))
         if len(names) > MOST and not self._too_many:
             self._too_many = True

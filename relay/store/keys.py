@@ -55,6 +55,10 @@ class KeyNames:
         of_consumer = f"{consumer}:" if name == "latest" else ""
         return f"{getattr(self, name)}:{of_group}{of_consumer}{of_run}{self._tag(topic)}"
 
+    def lock(self, name: str, topic: str = "") -> str:
+        """The key of a lock that relays share; one of a topic may be in the topic's slot."""
+        return f"{self.topics}:{name}:{self._tag(topic)}" if topic else f"{self.topics}:{name}"
+
     def channel(self, topic: str) -> str:
         """The pub/sub channel of the topic's wake hints."""
         return f"{self.wake}:{self._tag(topic)}"

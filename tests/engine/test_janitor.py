@@ -50,7 +50,9 @@ class House:
 
     def janitor(self) -> Janitor:
         topics = RedisTopics(self.server)
-        return Janitor(topics, Policies(self.policy), self.clock, self.counts, lambda: 0.5)
+        return Janitor(
+            topics, self.server.places, Policies(self.policy), self.clock, self.counts, lambda: 0.5
+        )
 
     async def put(self, *names: str) -> None:
         await self.store.schedule(self.topic, [NewTimer(name, b"x", delay=3_600_000_000) for name in names])

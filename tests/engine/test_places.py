@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
+
 import pytest
 
+from relay.core.dispatch import Tidied
 from relay.core.errors import StoreUnavailable
 from relay.core.outcomes import Extension
-from relay.core.timers import NewTimer, NewTimers
+from relay.core.policy import DeadLetterPolicy
+from relay.core.timers import NewTimer, NewTimers, TopicStats
+from relay.engine.topic_watch import FRESH, PATIENCE
+from relay.engine.upkeep.janitor import Janitor
+from relay.engine.upkeep.tidier import Tidier
+from relay.telemetry.metrics.gauges import Gauges, RelayState
+from tests.worlds.engine.doubles import Doors
 from tests.worlds.engine.fake_clock import settle
 from tests.worlds.engine.world import World
+
+if TYPE_CHECKING:
+    from relay.core.ports import Promotions, TopicStore
 
 AWAY = "Redis is away; trying again until it is back"
 BACK = "Redis is back"
@@ -280,3 +293,130 @@ async def test_producers_of_one_place_wait_for_no_other(world: World) -> None:
     await settle()
     assert set(await world.stored("b")) == {"y"}
     assert await world.stored("a") == {}
+
+
+async def test_a_claim_that_hangs_again_keeps_no_more_than_one_place_of_the_streams_it_shares(
+    world: World,
+) -> None:
+    """Pings are answered, and claims are not, as while a Cluster elects a new master: a try follows the
+    other, and the application's other topics go on meanwhile."""
+    app = await world.app("a", "b", max_outstanding=10)
+    held = world.store.hold("claim", topic="a")
+    held.error = StoreUnavailable("no master")
+    await world.put("x", topic="a")
+    await world.advance(6.0)
+    assert held.reached == 1
+    again = world.store.hold("claim", topic="a")
+    held.open()
+    await world.advance(1.0)
+    assert again.reached == 1
+    assert app.session.reserved == 1
+    await world.put("y", topic="b")
+    await world.advance(6.0)
+    assert app.names() == ["y"]
+    again.open()
+    await settle()
+    assert app.names() == ["x"]
+
+
+# ------------------------------------------------------------------------------- upkeep
+
+
+class Upkept(Doors):
+    """Of `TopicStore` and `Promotions` what the upkeep calls, behind doors."""
+
+    async def lock(self, name: str, topic: str = "", *, ttl: int) -> bool:
+        return True
+
+    async def topics(self) -> list[str]:
+        return ["a", "a2", "b", "b2"]
+
+    async def trim(self, topic: str, *, max_count: int, max_age: int) -> int:
+        async def work() -> int:
+            return 0
+
+        return await self.through("trim", topic, work)
+
+    async def orphans(self, topic: str, *, limit: int) -> tuple[list[str], bool]:
+        return [], True
+
+    async def tidy(self, topic: str) -> Tidied:
+        async def work() -> Tidied:
+            return Tidied()
+
+        return await self.through("tidy", topic, work)
+
+
+async def test_the_janitor_s_round_goes_on_where_it_is_answered(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A place that does not answer costs it one call."""
+    upkept = Upkept()
+    world.tune(dead_letters=DeadLetterPolicy(max_count=1))
+    policy = world.policies["t"]
+    upkept.fail("trim", StoreUnavailable("gone"), topic="a")
+    topics = cast("TopicStore", upkept)
+    await Janitor(topics, world.store.places, lambda _: policy, world.clock, world.counts).step()
+    assert [call.topic for call in upkept.calls] == ["a", "b", "b2"]
+
+
+async def test_lists_and_streams_are_tidied_where_it_is_answered(world: World) -> None:
+    """A place that does not answer costs a round one call, and none while it is known to be away."""
+    upkept, health = Upkept(), world.engine._redis_health
+    upkept.fail("tidy", StoreUnavailable("gone"), topic="a")
+    tidier = Tidier(
+        cast("Promotions", upkept),
+        cast("TopicStore", upkept),
+        ["a", "a2", "b", "b2"],
+        health,
+        world.clock,
+        world.counts,
+    )
+    await tidier.step()
+    assert [call.topic for call in upkept.calls] == ["a", "b", "b2"]
+    health.of("a").failed(StoreUnavailable("gone"))
+    await tidier.step()
+    assert [call.topic for call in upkept.calls[3:]] == ["b", "b2"]
+
+
+# ------------------------------------------------------------------------------ metrics
+
+
+class Shown(Gauges):
+    """The topics that the engine showed last."""
+
+    def __init__(self) -> None:
+        self.topics: list[str] = []
+        self.connected: dict[str, bool] = {}
+
+    def show(self, relay: RelayState, topics: Sequence[TopicStats]) -> None:
+        self.topics = sorted(stats.topic for stats in topics)
+        self.connected = dict(relay.connected)
+
+
+async def test_metrics_show_the_topics_of_places_that_answer(world: World) -> None:
+    """While a read of another place is under way, and while that place is known to be away, when nobody asks
+    it any more; also where that is the place of the names of all topics."""
+    world.topics.names = ["a", "b", "c"]
+    shown = Shown()
+    await world.engine.look(shown)
+    await world.advance(FRESH)
+    await world.engine.look(shown)
+    assert shown.topics == ["a", "b", "c"]
+    for lost, place, left in (("a", "east", ["b", "c"]), ("c", "", ["a", "b"])):
+        await world.advance(FRESH)
+        read = world.topics.hold("overview", topic=lost)
+        world.tasks.start_soon(world.engine.look, shown)
+        await world.advance(PATIENCE)
+        assert shown.topics == left
+        world.store.fail("ping", StoreUnavailable("gone"), topic=place)
+        world.engine._redis_health.of(lost).failed(StoreUnavailable("gone"))
+        read.open()
+        await world.advance(FRESH)
+        reads = world.topics.count("overview", lost)
+        await world.engine.look(shown)
+        assert shown.topics == left
+        assert not shown.connected[place]
+        assert world.topics.count("overview", lost) == reads
+        world.store.open_all()
+        await world.advance(10.0)

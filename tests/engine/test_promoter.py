@@ -285,14 +285,18 @@ class Locks:
     def __init__(self) -> None:
         self.free = True
 
-    async def lock(self, name: str, *, ttl: int) -> bool:
-        assert name.startswith("tidy:")
+    async def lock(self, name: str, topic: str = "", *, ttl: int) -> bool:
+        assert (name, topic) == ("tidy", TOPIC)
         assert 0 < ttl < INTERVAL * 1e6
         return self.free
 
 
 def tidier(timeline: Timeline, locks: Locks, counts: Counts) -> Tidier:
-    return Tidier(timeline, cast("TopicStore", locks), [TOPIC], timeline.clock, counts, lambda: 0.5)
+    async def ping() -> None:
+        """Redis answers."""
+
+    health = RedisHealth(OnePlace(ping), timeline.clock, counts)
+    return Tidier(timeline, cast("TopicStore", locks), [TOPIC], health, timeline.clock, counts, lambda: 0.5)
 
 
 async def test_tidying_is_told(caplog: pytest.LogCaptureFixture) -> None:

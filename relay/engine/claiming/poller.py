@@ -18,7 +18,7 @@ from relay.core.ports import LeaseSource
 from relay.core.timers import Claim
 from relay.engine.claiming.timetable import REFUSED_WAIT, Timetable
 from relay.engine.delivery.dispatcher import Dispatcher
-from relay.engine.redis_health import RedisHealth
+from relay.engine.redis_health import PlaceHealth, RedisHealth
 from relay.engine.reports.dead_letter_reports import report_deaths
 from relay.telemetry.metrics.catalogue import ORPHANS, PROMOTED
 from relay.telemetry.metrics.instruments import Instruments
@@ -93,7 +93,7 @@ class Poller:
         health = self._redis_health.of(self._topic)
         # This must not be cut short: the reply names timers that nobody else would know to be leased.
         with anyio.CancelScope(shield=True):
-            failure = await (self._claim() if self._lost is None else self._find(self._lost))
+            failure = await (self._claim(health) if self._lost is None else self._find(self._lost))
         if isinstance(failure, StoreUnavailable):
             health.failed(failure)
             await self._redis_health.pause(self._topic)
@@ -116,9 +116,11 @@ class Poller:
                 break
             await self._clock.wait(self._timetable.wakeup, ready - now if free else math.inf)
 
-    async def _claim(self) -> Exception | None:
+    async def _claim(self, health: PlaceHealth) -> Exception | None:
         sent, began = self._timetable.begin(), time.time_ns()  # see 0015
-        with self._dispatcher.reserved(self._topic, self._policy.claim_batch) as places:
+        # A try at a place that is away may hang, and the streams' places are those of other topics, too.
+        most = self._policy.claim_batch if health.trouble is None else 1
+        with self._dispatcher.reserved(self._topic, most) as places:
             request = ClaimRequest(
                 limit=places,
                 lease=micros(self._policy.lease_ttl),

@@ -10,7 +10,7 @@ from typing import Generic
 from relay.core.errors import ServiceError
 from relay.core.ports import Places
 from relay.engine.clock import Clock
-from relay.engine.coalescing.batch import Items, Result, CallerShare, Waiter
+from relay.engine.coalescing.batch import CallerShare, Items, Result, Waiter
 from relay.engine.coalescing.lane import CoalescerLane, Writing
 from relay.engine.lanes import Lanes
 

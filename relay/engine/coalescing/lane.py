@@ -17,7 +17,7 @@ from relay.core.errors import InvalidField, ServiceError
 from relay.core.ports import MAX_PER_CALL
 from relay.core.wakeup import Wakeup
 from relay.engine.clock import Clock
-from relay.engine.coalescing.batch import Batch, Items, Result, CallerShare, deadlines, fail, halves
+from relay.engine.coalescing.batch import Batch, CallerShare, Items, Result, deadlines, fail, halves
 from relay.engine.lanes import Lanes
 
 MAX_BYTES = 4 << 20

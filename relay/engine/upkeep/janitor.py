@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterable
 from random import random
 
 from relay.core.errors import StoreError, StoreUnavailable
 from relay.core.instants import micros
 from relay.core.pacing import Jitter
 from relay.core.policy import TopicPolicy
-from relay.core.ports import MAX_PER_CALL, TopicStore
+from relay.core.ports import MAX_PER_CALL, Places, TopicStore
 from relay.engine.clock import Clock
 from relay.telemetry.metrics.catalogue import REPAIRED, TRIMMED
 from relay.telemetry.metrics.instruments import Instruments
@@ -31,6 +30,8 @@ MAX_PARTS = 100
 
 LOCK = "janitor"
 
+CUT_SHORT = "a round of the janitor was cut short"
+
 log = logging.getLogger(__name__)
 
 
@@ -40,12 +41,14 @@ class Janitor:
     def __init__(
         self,
         topics: TopicStore,
+        places: Places,
         policy: Callable[[str], TopicPolicy],
         clock: Clock,
         instruments: Instruments,
         jitter: Jitter = random,
     ) -> None:
         self._topics = topics
+        self._places = places
         self._policy = policy
         self._clock = clock
         self._instruments = instruments
@@ -64,20 +67,36 @@ class Janitor:
             if not await self._topics.lock(LOCK, ttl=micros(INTERVAL * 0.8)):
                 return
             found: dict[str, list[str]] = {}
-            for topic in await self._topics.topics():
-                with _one_topic(topic):
-                    await self._trim(topic)
-                    if ids := await self._search(topic):
-                        found[topic] = sorted(ids)
+
+            async def look_at(topic: str) -> None:
+                await self._trim(topic)
+                if ids := await self._search(topic):
+                    found[topic] = sorted(ids)
+
+            await self._each(await self._topics.topics(), look_at)
             if found:
                 await self._clock.sleep(GRACE)
-                for topic, orphans in found.items():
-                    with _one_topic(topic):
-                        await self._repair(topic, orphans)
+                await self._each(found, lambda topic: self._repair(topic, found[topic]))
         except StoreError as failure:
-            log.info("a round of the janitor was cut short", extra={"reason": str(failure)})
+            log.info(CUT_SHORT, extra={"reason": str(failure)})
         except Exception:  # whatever it is, it must not end the loop
             log.exception("a round of the janitor failed")
+
+    async def _each(self, topics: Iterable[str], work: Callable[[str], Awaitable[None]]) -> None:
+        """Do the work for one topic after the other. A refusal for one of them, such as for a key of the
+        wrong type, does not keep the others from their turn. A place that does not answer costs one call."""
+        away: set[str] = set()
+        for topic in topics:
+            place = self._places.of(topic)
+            if place in away:
+                continue
+            try:
+                await work(topic)
+            except StoreUnavailable as failure:
+                away.add(place)
+                log.info(CUT_SHORT, extra={"reason": str(failure)})
+            except StoreError as failure:
+                log.warning("the janitor left a topic alone", extra={"topic": topic, "reason": str(failure)})
 
     async def _trim(self, topic: str) -> None:
         policy = self._policy(topic).dead_letters
@@ -111,15 +130,3 @@ class Janitor:
                     "payloads and lease records without a timer removed",
                     extra={"topic": topic, "payloads": payloads, "leases": leases},
                 )
-
-
-@contextmanager
-def _one_topic(topic: str) -> Iterator[None]:
-    """Let a refusal for one topic, such as for a key of the wrong type, not keep the others from their
-    turn."""
-    try:
-        yield
-    except StoreUnavailable:
-        raise
-    except StoreError as failure:
-        log.warning("the janitor left a topic alone", extra={"topic": topic, "reason": str(failure)})

@@ -12,6 +12,7 @@ from relay.core.instants import micros
 from relay.core.pacing import Jitter
 from relay.core.ports import Promotions, TopicStore
 from relay.engine.clock import Clock
+from relay.engine.redis_health import PlaceHealth, RedisHealth
 from relay.engine.reports.dead_letter_reports import report_deaths
 from relay.telemetry.metrics.catalogue import RETURNED, STREAM_DROPPED, STREAM_TRIMMED
 from relay.telemetry.metrics.instruments import Instruments
@@ -31,6 +32,7 @@ class Tidier:
         promotions: Promotions,
         topics: TopicStore,
         names: Iterable[str],
+        redis_health: RedisHealth,
         clock: Clock,
         instruments: Instruments,
         jitter: Jitter = random,
@@ -38,6 +40,7 @@ class Tidier:
         self._promotions = promotions
         self._topics = topics
         self._names = tuple(names)
+        self._redis_health = redis_health
         self._clock = clock
         self._instruments = instruments
         self._jitter = jitter
@@ -49,14 +52,19 @@ class Tidier:
             await self.step()
 
     async def step(self) -> None:
-        """Make one round."""
+        """Make one round. A place that does not answer costs it one call, and none while it is known to be
+        away."""
+        away: set[PlaceHealth] = set()
         for topic in self._names:
+            health = self._redis_health.of(topic)
+            if health in away or health.trouble is not None:
+                continue
             try:
                 # The lock is not given back, so that a relay that comes within the interval does nothing.
-                if await self._topics.lock(f"tidy:{topic}", ttl=micros(INTERVAL * 0.8)):
+                if await self._topics.lock("tidy", topic, ttl=micros(INTERVAL * 0.8)):
                     self._report(topic, await self._promotions.tidy(topic))
             except StoreUnavailable:
-                return  # the next round comes soon, and the loops that deliver report it
+                away.add(health)  # the next round comes soon, and the loops that deliver report it
             except StoreError as failure:
                 log.warning("a topic could not be tidied", extra={"topic": topic, "reason": str(failure)})
             except Exception:  # whatever it is, it must not end the loop

@@ -147,9 +147,9 @@ class RedisTopics:
         payloads, leases = await self._server.call(timeline.repair(topic, timer_ids))
         return payloads, leases
 
-    async def lock(self, name: str, *, ttl: int) -> bool:
+    async def lock(self, name: str, topic: str = "", *, ttl: int) -> bool:
         """See `TopicStore.lock`. One SET NX."""
-        key = f"{self._server.keys.topics}:{name}"
+        key = self._server.keys.lock(name, topic)
         reply = await self._server.ask("SET", key, "1", "NX", "PX", max(ttl // 1000, 1))
         return reply is not None
 

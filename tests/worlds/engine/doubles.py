@@ -268,7 +268,7 @@ class Registered(Doors):
             raise self.error
         self.names.append(topic)
 
-    async def lock(self, name: str, *, ttl: int) -> bool:
+    async def lock(self, name: str, topic: str = "", *, ttl: int) -> bool:
         return False
 
     async def topics(self) -> list[str]:
@@ -278,7 +278,7 @@ class Registered(Doors):
         async def work() -> list[TopicStats]:
             return [TopicStats(topic, 0, 0, 0, None, 0, None, None) for topic in topics]
 
-        return await self.through("overview", "", work, topics)
+        return await self.through("overview", topics[0] if topics else "", work, topics)
 
 
 class Hints(Doors):
