@@ -47,9 +47,11 @@ class KeyNames:
     def key(self, name: str, topic: str, *, group: str = "", consumer: str = "", run: str = "") -> str:
         """One key of a topic, by the name that the scripts' headers have for it. `group` is one of those that
         read the topic's stream, `consumer` one of its readers, `run` a load's; none has a colon, so that no
-        two of two topics meet in one key."""
+        two of two topics meet in one key. `absent` is a key that nobody ever writes."""
         if name == "pace":
             return self.pace
+        if name == "absent":
+            return f"{self.topics}:absent:{self._tag(topic)}"
         of_group = f"{group}:" if name in ("retries", "group", "latest") else ""
         of_run = f"{run}:" if name == "ledger" else ""
         of_consumer = f"{consumer}:" if name == "latest" else ""

@@ -40,9 +40,11 @@ FIRST_WAIT, LONGEST_WAIT = 0.01, 0.2
 AT_ONCE = 5
 """Redirects that are followed without a wait: nodes that disagree may send a call to and fro."""
 
-REFUSALS = (AskError, TryAgainError, ClusterDownError, BusyLoadingError, NotMaster)
-"""What a node says that can't take a call, or not at present. The call did nothing there. MovedError is an
-AskError."""
+MOVING = (AskError, TryAgainError)
+"""What a node says about a slot that has moved, or is moved at present. MovedError is an AskError."""
+
+REFUSALS = (*MOVING, ClusterDownError, BusyLoadingError, NotMaster)
+"""What a node says that can't take a call, or not at present. The call did nothing there."""
 
 
 class AskingPool:
@@ -185,8 +187,8 @@ class Cluster:  # see 0081
 
         What a node refuses because it has not, or not yet, what is asked for, or because it has become a
         replica, did nothing: it is tried again where the node says, or after a while, until `deadline`
-        (monotonic seconds). Raises `StoreUnavailable` then. All else is raised as it comes: a lost reply
-        never leads to a second try.
+        (monotonic seconds). Raises `GivenUp` then if the node is well and the slot on its way, otherwise
+        `StoreUnavailable`. All else is raised as it comes: a lost reply never leads to a second try.
         """
         await self.topology.known()
         slot = slot_of(keys[0]) if keys else None
@@ -208,7 +210,8 @@ class Cluster:  # see 0081
                 if refusal is None:
                     raise
             if monotonic() + wait >= deadline:
-                raise StoreUnavailable(f"the Cluster could not take the call in time: {refusal}") from refusal
+                kind = GivenUp if isinstance(refusal, MOVING) else StoreUnavailable
+                raise kind(f"the Cluster could not take the call in time: {refusal}") from refusal
             await asyncio.sleep(wait)
             wait = min(2 * wait, LONGEST_WAIT)
             place = place if asking else self._place(slot)

@@ -48,18 +48,22 @@ class Call(NamedTuple, Generic[R]):
 
 class Script:
     """One verb's script, `+journal` for topics that have one. `publish` is the command for wake hints.
+    `guarded`: it names one key more if it changes something, one that does not exist.
 
     `keys` are the names of those that it takes. `writes`: it changes something, and is told until when it
     may. `shared`: several callers may share a call, and each of its timers has an end of its own.
     `journaled`: it changes timers, which a journal has to say.
     """
 
-    def __init__(self, name: str, text: str | None = None, *, publish: str = PUBLISH) -> None:
+    def __init__(
+        self, name: str, text: str | None = None, *, publish: str = PUBLISH, guarded: bool = False
+    ) -> None:
         verb, _, journal = name.partition("+")
         declared = manifest(verb)
         self.name = name
-        self.keys = (*declared.keys, *((journal,) if journal else ()))
         self.writes = declared.writes
+        absent = ("absent",) if guarded and self.writes else ()
+        self.keys = (*declared.keys, *absent, *((journal,) if journal else ()))  # the journal takes the last
         self.shared = "each_until" in declared.arguments
         self.journaled = declared.writes and "timeline" in declared.keys
         self.text = source(name) if text is None else text
@@ -124,8 +128,14 @@ class Scripts:
     `texts` replaces scripts by other text, for tests that break them on purpose.
     """
 
-    def __init__(self, names: KeyNames, texts: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, names: KeyNames, texts: Mapping[str, str] | None = None, *, guarded: bool = False
+    ) -> None:
+        """`guarded`: they run in a Cluster. While a slot is moved key by key, Redis ends a script in the
+        middle, with what it has written, when it removes a key's last member and then names the key again. It
+        refuses whole what names a key that is not there (see 0081)."""
         self._names = names
+        self._guarded = guarded
         self._texts = texts or {}
         self._publish = PUBLISH
         self._scripts: dict[str, Script] = {}
@@ -144,7 +154,7 @@ class Scripts:
             self._scripts = {name: self._made(name) for name in self._scripts}
 
     def _made(self, name: str) -> Script:
-        return Script(name, self._texts.get(name), publish=self._publish)
+        return Script(name, self._texts.get(name), publish=self._publish, guarded=self._guarded)
 
     def named(self, name: str) -> Script:
         """The script of this name."""

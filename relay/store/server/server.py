@@ -95,7 +95,7 @@ class Server:  # see 0073
         self._journals = journals
         self._write_ttl = write_ttl
         self._reports = reports
-        self._scripts = Scripts(self.keys, texts)
+        self._scripts = Scripts(self.keys, texts, guarded=where.cluster)
 
         def commands(at: Address | None = None) -> Client:
             told = reports.stepped_back

@@ -60,6 +60,7 @@ class Topology:
         """Whether messages of pub/sub are heard at the node with the channel's slot only."""
         self._look: asyncio.Task[None] | None = None
         self._wanted = False
+        self._is_closed = False
         self._began = -FLOOR
         self._trouble: Exception = RedisConnectionError("the Cluster was not asked yet")
 
@@ -85,7 +86,7 @@ class Topology:
             self.places.remove(trouble)
             self.places.append(trouble)
         self._wanted = True
-        if self._look is None or self._look.done():
+        if (self._look is None or self._look.done()) and not self._is_closed:
             self._look = asyncio.create_task(self._look_until_known())
 
     async def known(self) -> None:
@@ -94,7 +95,7 @@ class Topology:
         if not self.places:
             await self.look()
         if not self.places:
-            raise self._trouble
+            raise self._trouble.with_traceback(None)  # it may be raised often
 
     async def look(self) -> None:
         """Look, and wait until that is done, whatever comes of it."""
@@ -109,7 +110,8 @@ class Topology:
             self.doubt()
 
     async def aclose(self) -> None:
-        """End the look that is under way."""
+        """End the look that is under way; no further one begins."""
+        self._is_closed = True
         if self._look is not None:
             self._look.cancel()
             await asyncio.wait([self._look])

@@ -1,0 +1,97 @@
+"""What a Cluster's node says instead of an answer, by a node that says what it is told to."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio
+import pytest
+
+from relay.core.errors import StoreUnavailable
+from relay.store.server.server import Server
+from tests.store.fake import bulk, serving
+
+
+class Fake:
+    """A node that answers what a test wants: to CLUSTER SLOTS that it has all slots itself, and to each GET
+    the next of `answers`; the last one for ever."""
+
+    def __init__(self, *answers: bytes, host: bytes = b"$9\r\n127.0.0.1\r\n") -> None:
+        self.answers = list(answers)
+        self.host = host
+        self.port = 0
+        self.looks = 0
+        self.calls = 0
+
+    def __call__(self, name: bytes) -> bytes | None:
+        if name == b"cluster":
+            self.looks += 1
+            return b"*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n" + self.host + b":%d\r\n" % self.port
+        if name == b"info":
+            return bulk("redis_version:7.2.0\r\nrole:master")
+        if name in (b"ping", b"asking"):
+            return b"+OK\r\n"
+        self.calls += 1
+        answer = self.answers[0] if len(self.answers) == 1 else self.answers.pop(0)
+        return answer.replace(b"PORT", b"%d" % self.port)
+
+
+@asynccontextmanager
+async def faked(fake: Fake, *, timeout: float = 60.0) -> AsyncIterator[Server]:
+    async with serving(fake) as url:
+        fake.port = int(url.rpartition(":")[2].removesuffix("/0"))
+        async with Server(f"redis+cluster://127.0.0.1:{fake.port}", timeout=timeout) as server:
+            yield server
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        b"-LOADING Redis is loading the dataset in memory\r\n",
+        b"-CLUSTERDOWN Hash slot not served\r\n",
+        b"-CLUSTERDOWN The cluster is down\r\n",
+        b"-TRYAGAIN Multiple keys request during rehashing of slot\r\n",
+        b"-MASTERDOWN Link with MASTER is down\r\n",
+        b"-MOVED 0 :PORT\r\n",
+        b"-MOVED 0 ?:PORT\r\n",
+        b"-MOVED 0 127.0.0.1:PORT\r\n",
+        b"-ASK 0 :PORT\r\n",
+    ],
+)
+async def test_what_passes_is_waited_for(refusal: bytes) -> None:
+    """A node that can't take the call now can take it later; and a redirect without a host means another port
+    of the node that said so."""
+    fake = Fake(*[refusal] * 8, b"$2\r\nhi\r\n")
+    async with faked(fake) as server:
+        assert await server.ask("GET", "k") == b"hi"
+    assert fake.calls >= 9
+
+
+@pytest.mark.parametrize("host", [b"$-1\r\n", b"$0\r\n\r\n", b"$1\r\n?\r\n"])
+async def test_a_node_without_a_host(host: bytes) -> None:
+    """What CLUSTER SLOTS tells without one is reached where it was asked."""
+    async with faked(Fake(b"$2\r\nhi\r\n", host=host)) as server:
+        assert await server.ask("GET", "k") == b"hi"
+
+
+async def test_nodes_that_send_a_call_to_and_fro() -> None:
+    """It ends with the call's time, and does not keep the loop from anything else meanwhile."""
+    fake = Fake(b"-MOVED 0 127.0.0.1:PORT\r\n")
+    async with faked(fake, timeout=1.0) as server:
+        with pytest.raises(StoreUnavailable, match=r"could not take the call in time"):
+            await server.ask("GET", "k")
+    assert fake.calls < 30
+
+
+async def test_looks_are_few() -> None:
+    """However many calls have a reason to doubt, one look is under way at a time, and ten a second begin."""
+    fake = Fake(*[b"-CLUSTERDOWN The cluster is down\r\n"] * 400, b"$2\r\nhi\r\n")
+    async with faked(fake) as server:
+        await server.ping()
+        began = anyio.current_time()
+        async with anyio.create_task_group() as group:
+            for n in range(50):
+                group.start_soon(server.ask, "GET", f"k{n}")
+        assert fake.looks <= 3 + 10 * (anyio.current_time() - began)
+    assert fake.calls >= 400
