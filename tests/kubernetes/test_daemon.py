@@ -19,6 +19,7 @@ from tests.missing import need
 from tests.sentinels import MASTER, Sentinel, until_answered
 from tests.servers import free_port, start_server
 from tests.tls import Authority
+from tests.worlds.cluster.cluster import Cluster as Nodes
 from tests.worlds.relay.processes import Process, Relay, command
 from tests.worlds.waiting import eventually
 
@@ -60,6 +61,10 @@ class Cluster:
         until_answered(lambda: sentinel.client(password="guard:2").ping(), "the Sentinel answers")
         self.values = {"redis": {"sentinel": {"hosts": [f"127.0.0.1:{sentinel.port}"]}}}
         self.secrets = {"redis": {"redis-password": PASSWORD, "sentinel-password": "guard:2"}}
+
+    def cluster(self) -> None:
+        nodes = self._stack.enter_context(Nodes()).nodes
+        self.values = {"redis": {"cluster": {"hosts": [f"127.0.0.1:{node.port}" for node in nodes]}}}
 
     def classic(self) -> None:
         self.secrets = {"redis": {"url": self._tls(clients="yes")}, **self.secrets}

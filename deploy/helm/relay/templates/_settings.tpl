@@ -17,8 +17,11 @@
 {{- define "relay.redisUrl" -}}
 {{- $redis := .Values.redis -}}
 {{- $sentinel := $redis.sentinel -}}
-{{- if $sentinel.master -}}
-{{ ternary "rediss" "redis" $redis.tls.sentinel }}+sentinel://{{ join "," $sentinel.hosts }}/{{ $sentinel.master }}/{{ $sentinel.database }}
+{{- $scheme := ternary "rediss" "redis" $redis.tls.enabled -}}
+{{- if $redis.cluster.hosts -}}
+{{ $scheme }}+cluster://{{ join "," $redis.cluster.hosts }}
+{{- else if $sentinel.master -}}
+{{ $scheme }}+sentinel://{{ join "," $sentinel.hosts }}/{{ $sentinel.master }}/{{ $sentinel.database }}
 {{- else -}}
 {{ $redis.url }}
 {{- end -}}

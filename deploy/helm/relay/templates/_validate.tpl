@@ -59,15 +59,18 @@
 {{- if and $redis.sentinel.master $secret.urlKey -}}
 {{- fail "redis.sentinel.master: is not asked for, since redis.existingSecret.urlKey has the whole URL; give one of the two" -}}
 {{- end -}}
-{{- if and $redis.tls.sentinel (not $redis.sentinel.master) -}}
-{{- fail "redis.tls.sentinel: goes with redis.sentinel.master; without it only a URL with rediss:// or rediss+sentinel:// encrypts" -}}
+{{- if and $redis.cluster.hosts (or $redis.sentinel.master $secret.urlKey) -}}
+{{- fail "redis.cluster.hosts: are not asked, since redis.sentinel.master or redis.existingSecret.urlKey says where Redis is; give one of them" -}}
+{{- end -}}
+{{- if and $redis.tls.enabled (not $redis.sentinel.master) (not $redis.cluster.hosts) -}}
+{{- fail "redis.tls.enabled: goes with redis.sentinel or redis.cluster; without them only a URL that begins with rediss encrypts" -}}
 {{- end -}}
 {{- $url := include "relay.redisUrl" . -}}
 {{- if and $secret.sentinelPasswordKey (not $secret.urlKey) (not (contains "+sentinel://" $url)) -}}
 {{- fail "redis.existingSecret.sentinelPasswordKey: goes with Sentinels: redis.sentinel, or a URL with redis+sentinel://" -}}
 {{- end -}}
 {{- if and $redis.tls.existingSecret (not $secret.urlKey) (not (hasPrefix "rediss" $url)) -}}
-{{- fail "redis.tls.existingSecret: goes with a URL that begins with rediss:// (with redis.sentinel: redis.tls.sentinel)" -}}
+{{- fail "redis.tls.existingSecret: goes with a URL that begins with rediss:// (with redis.sentinel or redis.cluster: redis.tls.enabled)" -}}
 {{- end -}}
 {{- if and $redis.tls.certKey (not $redis.tls.existingSecret) -}}
 {{- fail "redis.tls.certKey: goes with redis.tls.existingSecret, which is empty" -}}
