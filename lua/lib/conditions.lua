@@ -1,4 +1,17 @@
--- lib/conditions.lua: what a caller's change may depend on, and the caller's word for the timer that was there.
+-- lib/conditions.lua: what a caller's change may depend on: until when its caller waits, and what it says of the timer;
+-- and the caller's word for the timer that was there.
+--
+-- ARGV    until us
+--         each_until text
+-- Race    several callers share a call, and each waits until another instant. One timer travels with those of others, is
+--         held up on its way, and given up before theirs. See lib/given_up.lua: what its caller has asked for since must
+--         stand, and the others still wait for an answer.
+
+-- The instant after which each timer is refused, if that is not `until` for all. `each_until` has them as doubles of
+-- eight bytes, little-endian; '' where all callers wait as long.
+local ends
+-- @rule late-timers-told
+if each_until ~= '' then ends = { struct.unpack('<' .. string.rep('d', #each_until / 8), each_until) } end
 
 -- Whether a due time is the one that callers are told as `told`: the last whole microsecond not after it.
 -- Foreign writers' due times lie in between.

@@ -1,9 +1,9 @@
 -- timeline/cancel.lua: remove timers.
 --
 -- KEYS    timeline zset, payloads hash, leases hash, marks hash
--- Uses    conditions, shared_call
+-- Uses    conditions
 -- ARGV    until us                  after which the call is refused; see lib/given_up.lua
---         each_until text           and the same of each timer, or ''; see lib/shared_call.lua
+--         each_until text           and the same of each timer, or ''; see lib/conditions.lua
 -- Tail    of each timer: timer_id, condition, '' for none; see `refuses`
 -- Returns for each timer 'CANCELLED' | 'GONE' | 'IN_FLIGHT' | 'UNCHANGED', behind CANCELLED and UNCHANGED
 --         ' UNDER_WAY': see `told`; an id that comes twice is cancelled once;

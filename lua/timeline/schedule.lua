@@ -1,9 +1,9 @@
 -- timeline/schedule.lua: store timers.
 --
 -- KEYS    timeline zset, payloads hash, leases hash
--- Uses    conditions, shared_call
+-- Uses    conditions
 -- ARGV    until us                  after which the call is refused; see lib/given_up.lua
---         each_until text           and the same of each timer, or ''; see lib/shared_call.lua
+--         each_until text           and the same of each timer, or ''; see lib/conditions.lua
 --         channel text              of wake hints
 --         most count                timers that the topic may hold, 0: no limit
 -- Tail    of each timer: timer_id, when, envelope

@@ -48,7 +48,7 @@ THE_FENCE = {
 
 THE_TIME = {
     "late calls not refused": Break("lib/given_up", "late-call-refused"),
-    "late timers not told": Break("lib/shared_call", "late-timers-told"),
+    "late timers not told": Break("lib/conditions", "late-timers-told"),
     "a late timer stored": Break("timeline/schedule", "late-timer-not-stored"),
     "all timers refused with the first": Break(
         "timeline/schedule", "late-timer-not-stored", "ends[1]", old="ends[n]"
