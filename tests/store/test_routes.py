@@ -15,6 +15,7 @@ from relay.core.outcomes import ClaimRequest, Extension, Verb, Verdict
 from relay.core.timers import Change, NewTimer
 from relay.store.server.fitness import check_server
 from relay.store.server.server import Server
+from relay.store.server.topology import FLOOR
 from relay.store.timeline.redis_store import RedisStore
 from relay.store.timeline.topics import RedisTopics
 from relay.store.verbs import people
@@ -320,6 +321,23 @@ async def test_a_replica_takes_over() -> None:
             replica.kill()
             assert (await again(lambda: store.get(topic, "b"))).timer_id == "b"
             assert server.places.of(topic) == cluster.place_of(cluster.nodes[0])
+
+
+async def test_pings_that_are_answered_look_at_nothing(shared: Cluster, server: Server) -> None:
+    """An idle relay pings each node every few seconds, and that says nothing of slots."""
+
+    def looks() -> int:
+        stats = [shared.tell(node, "INFO", "commandstats") for node in shared.nodes]
+        return sum(
+            int(each["cmdstat_cluster|slots"]["calls"]) for each in stats if "cmdstat_cluster|slots" in each
+        )
+
+    await server.ping()
+    before, end = looks(), anyio.current_time() + 4 * FLOOR
+    while anyio.current_time() < end:
+        for node in shared.nodes:
+            await server.places.ping(shared.place_of(node))
+    assert looks() == before
 
 
 async def test_a_seed_that_is_away(shared: Cluster) -> None:

@@ -119,13 +119,18 @@ class Cluster:  # see 0081
         return self.topology.of(slot_of(self._keys.channel(topic) if topic else self._keys.topics))
 
     async def ping(self, place: str) -> None:
-        """See `Places.ping`. It has the Cluster looked at as well: the node that is asked for may have been
-        replaced, and may never answer."""
+        """See `Places.ping`. One that fails has the Cluster looked at: the node may have been replaced, and
+        may never answer."""
         with translated_errors():
             await self.topology.known()
-            self.topology.doubt(place)
-            if not place or place in self.topology.places:
-                await self.node(place or self.topology.places[0]).client.ping()
+            if place and place not in self.topology.places:
+                return
+            place = place or self.topology.anywhere
+            try:
+                await self.node(place).client.ping()
+            except (RedisError, OSError):
+                self.topology.doubt(place)
+                raise
 
     def _tell_changed(self) -> None:
         self._close_gone()
@@ -291,7 +296,7 @@ class Cluster:  # see 0081
 
     def _place(self, slot: int | None) -> str:
         """Where a slot is; any place if that is not known, since a node says where it is."""
-        return (self.topology.of(slot) if slot is not None else "") or self.topology.places[0]
+        return (self.topology.of(slot) if slot is not None else "") or self.topology.anywhere
 
 
 @lru_cache(10_000)

@@ -265,7 +265,7 @@ class Server:  # see 0073
         if self._cluster is None:
             return self._hints.pubsub()
         await self._cluster.topology.known()
-        return self._cluster.node(place or self._cluster.topology.places[0]).hints.pubsub()
+        return self._cluster.node(place or self._cluster.topology.anywhere).hints.pubsub()
 
     @property
     def hints_are_sharded(self) -> bool:

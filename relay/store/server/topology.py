@@ -37,8 +37,9 @@ class Topology:
     called each time that a slot is found in another place than before.
 
     One look is under way at a time. It asks the nodes that are known, beginning with those that gave no
-    trouble, then the `seeds`, until one answers. A node may be behind, and what it says is mended by the next
-    MOVED.
+    trouble and were not asked lately, then the `seeds`, until one answers that knows who has slots. A node
+    may be behind, and what it says is mended by the next MOVED, or by the next look, which asks another one:
+    a node that is cut off from the others does not know that it is behind.
     """
 
     def __init__(
@@ -54,11 +55,16 @@ class Topology:
         self._changed = changed
         self._slots = [""] * SLOTS
         self.places: list[str] = []
-        """All nodes with slots. The one that answered the last question is the first; one that gave trouble
-        since is the last."""
+        """All nodes with slots, in the order in which they are asked: one that gave trouble or answered goes
+        to the end."""
+        self.anywhere = ""
+        """Where what belongs to no slot goes: to the node that answered last, or to another one if that gave
+        trouble since."""
         self.is_sharded = False
         """Whether messages of pub/sub are heard at the node with the channel's slot only."""
         self._look: asyncio.Task[None] | None = None
+        self._looked = asyncio.Event()
+        """Set, and replaced, when a look has ended."""
         self._wanted = False
         self._is_closed = False
         self._began = -FLOOR
@@ -82,9 +88,9 @@ class Topology:
 
     def doubt(self, trouble: str = "") -> None:
         """Look soon, without a wait; `trouble` is the place that gave a reason to."""
-        if trouble in self.places:
-            self.places.remove(trouble)
-            self.places.append(trouble)
+        self._put_last(trouble)
+        if trouble == self.anywhere:
+            self.anywhere = next(iter(self.places), "")
         self._wanted = True
         if (self._look is None or self._look.done()) and not self._is_closed:
             self._look = asyncio.create_task(self._look_until_known())
@@ -98,10 +104,13 @@ class Topology:
             raise self._trouble.with_traceback(None)  # it may be raised often
 
     async def look(self) -> None:
-        """Look, and wait until that is done, whatever comes of it."""
+        """Look, or share the look that is under way, and wait until it has ended, whatever comes of it.
+
+        This has a race: while no node answers calls go on to come, and each of them wants one more look. So
+        nobody waits for the last of them.
+        """
         self.doubt()
-        assert self._look is not None
-        await asyncio.shield(self._look)  # whoever gives up leaves it to the others
+        await self._looked.wait()
 
     async def watch(self) -> None:
         """Look now and then, until cancelled."""
@@ -121,7 +130,11 @@ class Topology:
             await asyncio.sleep(max(self._began + FLOOR - monotonic(), 0.0))
             self._wanted = False
             self._began = monotonic()
-            await self._look_once()
+            try:
+                await self._look_once()
+            finally:
+                looked, self._looked = self._looked, asyncio.Event()
+                looked.set()
 
     async def _look_once(self) -> None:
         known = [(place, self.reachable(place)) for place in self.places]
@@ -140,19 +153,31 @@ class Topology:
                     return
                 reasons.append(f"{place}: {words(failure)}")
                 continue
-            self._take(told, place, about)
-            return
+            if self._take(told, place, about):
+                return
+            reasons.append(f"{place}: it knows no node that has slots")
         self._trouble = RedisConnectionError(f"no node tells how the Cluster stands ({'; '.join(reasons)})")
 
-    def _take(self, told: Sequence[Any], place: str, about: Mapping[str, Any]) -> None:
+    def _take(self, told: Sequence[Any], place: str, about: Mapping[str, Any]) -> bool:
+        """Believe an answer, unless it is that of a node which has left the Cluster, or met nobody yet."""
         slots = slots_told(told, host=split(place)[0])
-        there = dict.fromkeys((*([place] if place in slots else ()), *self.places, *slots))
-        found = set(slots)
-        self.places = [each for each in there if each in found and each]
+        found = set(slots) - {""}
+        if not found:
+            return False
+        self.places = [each for each in dict.fromkeys((*self.places, *slots)) if each in found]
+        self.anywhere = place if place in found else self.places[0]
+        self._put_last(place)
         is_sharded = int(str(about["redis_version"]).partition(".")[0]) >= FIRST_SHARDED
         if slots != self._slots or is_sharded != self.is_sharded:
             self._slots, self.is_sharded = slots, is_sharded
             self._changed()
+        return True
+
+    def _put_last(self, place: str) -> None:
+        """Ask all others before this one, if it is among them."""
+        if place in self.places:
+            self.places.remove(place)
+            self.places.append(place)
 
 
 def slots_told(told: Iterable[Any], *, host: str) -> list[str]:

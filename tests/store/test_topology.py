@@ -1,0 +1,114 @@
+"""How a Cluster is looked at: which node is asked, whose answer counts, and who waits for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Self, cast
+
+import anyio
+import anyio.lowlevel
+import pytest
+from redis.asyncio import Redis
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+from relay.core.endpoints.redis_url import Address
+from relay.store.server.topology import SLOTS, Topology
+from tests.worlds.waiting import until
+
+Owners = Sequence[tuple[int, int, int]]
+"""First slot, last slot, and the port of the master that has them."""
+
+
+class Node:
+    """One that tells what it knows; `gate` holds its answers back, and without `owners` it is away."""
+
+    def __init__(self, owners: Owners | None) -> None:
+        self.owners = owners
+        self.asked = 0
+        self.gate = anyio.Event()
+        self.gate.set()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        pass
+
+    async def execute_command(self, *_: str) -> list[Any]:
+        self.asked += 1
+        await self.gate.wait()
+        if self.owners is None:
+            raise RedisConnectionError("gone")
+        return [[first, last, [b"n", port, b"id", []]] for first, last, port in self.owners]
+
+    async def info(self, _: str) -> dict[str, str]:
+        return {"redis_version": "7.2.4"}
+
+
+def topology(nodes: dict[int, Node], changed: Callable[[], None] = lambda: None) -> Topology:
+    """One whose seeds are all of these nodes, in this order."""
+
+    def ask_at(address: Address) -> Redis:
+        return cast("Redis", nodes[address[1]])
+
+    return Topology([("n", port) for port in nodes], {}, ask_at, changed)
+
+
+async def test_a_node_that_knows_no_slots_is_not_believed() -> None:
+    """One that was reset, or has met nobody yet, may be a seed, or the one that answered last."""
+    whole = [(0, SLOTS - 1, 2)]
+    nodes = {1: Node([]), 2: Node(whole)}
+    found = topology(nodes)
+    await found.known()
+    assert found.of(7) == "n:2"
+    nodes[1].owners = [(0, SLOTS - 1, 1)]
+    nodes[2].owners = []
+    found.doubt()
+    await until(lambda: found.of(7) == "n:1")
+
+
+async def test_a_cluster_without_slots_is_said() -> None:
+    found = topology({1: Node([])})
+    with pytest.raises(RedisConnectionError, match=r"n:1: it knows no node that has slots"):
+        await found.known()
+
+
+async def test_a_look_that_comes_to_nothing_keeps_nobody() -> None:
+    """The race: while all nodes are away calls go on to come, each of which wants the Cluster to be looked
+    at. Each learns of the first look that ends."""
+    node = Node(None)
+    node.gate = anyio.Event()
+    found = topology({1: node})
+    refused: list[str] = []
+
+    async def call() -> None:
+        with pytest.raises(RedisConnectionError, match="no node tells"):
+            await found.known()
+        refused.append("")
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(call)
+        await until(lambda: node.asked == 1)
+        group.start_soon(call)  # wants another look
+        await anyio.lowlevel.checkpoint()
+        gate, node.gate = node.gate, anyio.Event()
+        gate.set()
+        await until(lambda: node.asked == 2)  # which is under way
+        assert len(refused) == 2
+        node.gate.set()
+
+
+async def test_one_that_is_behind_is_not_asked_for_ever() -> None:
+    """It was cut off from the others, and goes on to say what was: they tell what is."""
+    before = [(0, 99, 1), (100, 199, 2), (200, SLOTS - 1, 3)]
+    nodes = {2: Node(before), 3: Node(before), 1: Node(None)}
+    found = topology(nodes)
+    await found.known()
+    assert found.of(7) == "n:1"
+    nodes[3].owners = [(0, 99, 4), *before[1:]]
+    for _ in range(3):
+        asked = nodes[2].asked + nodes[3].asked
+        found.doubt("n:1")
+        await until(lambda: nodes[2].asked + nodes[3].asked > asked)  # noqa: B023
+    found.doubt("n:1")
+    await until(lambda: found.of(7) == "n:4")
