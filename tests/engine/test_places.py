@@ -235,6 +235,29 @@ async def test_a_drain_writes_what_a_place_takes_that_answers(world: World) -> N
     assert world.engine.draining
 
 
+async def test_a_topic_that_has_gone_is_not_waited_for_where_it_was(world: World) -> None:
+    """The race: a call fails, and its topic has a place by then that is away; the topics that stay go on."""
+    app = await world.app("a", "a2", "b")
+    for name, topic in (("x", "a"), ("y", "a2"), ("z", "b")):
+        await world.put(name, topic=topic)
+    await world.advance(5.0)
+    leases = {lease.timer.timer_id: lease for lease in app.take()}
+    for verb, where in (("settle", "b"), ("claim", "b"), ("ping", "west")):
+        world.store.fail(verb, StoreUnavailable("gone"), topic=where)
+    app.end(leases["z"])
+    await world.advance(1.0)
+    assert not world.engine._redis_health.answers("b")
+    call = world.store.hold("settle", topic="a")
+    call.error = StoreUnavailable("gone")
+    app.end(leases["x"])
+    await settle()
+    app.end(leases["y"])
+    world.store.places.put(a="west")
+    call.open()
+    await settle()
+    assert await world.stored("a2") == {}
+
+
 # ------------------------------------------------------------------------------- leases
 
 
@@ -275,6 +298,22 @@ async def test_an_extend_that_comes_during_a_call_is_not_forgotten(world: World)
         "1",
         "2",
     ]
+
+
+async def test_an_extend_is_not_forgotten_with_its_lane(world: World) -> None:
+    """The race: its call hangs at a node that is gone, and all topics have another: nobody waits for it any
+    more. Nothing else renews the lease."""
+    world.tune("a", renew=False)
+    app = await world.app("a")
+    await world.put("x", topic="a")
+    await world.advance(5.0)
+    held = world.store.hold("extend", topic="a")
+    app.extend(app.one())
+    await settle()
+    assert held.reached == 1
+    world.store.places.put(a="west")
+    await settle()
+    assert world.store.count("extend") == 2
 
 
 # ---------------------------------------------------------------------------- producers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable
@@ -44,7 +45,7 @@ class Renewals:
         over: Callable[[], None],
     ) -> None:
         """`urgent` are the keeper's tokens to be renewed now; `over` is called after a round that others
-        waited for."""
+        waited for, and when the lane ends."""
         self.place = place
         self._source_of = source_of
         self._policy = policy
@@ -73,10 +74,13 @@ class Renewals:
         return True
 
     async def run(self) -> None:
-        """Renew until cancelled."""
-        while True:
-            await self._wakeup.wait()
-            await self.step()
+        """Renew until cancelled. What was under way then is due still, at another place."""
+        try:
+            while True:
+                await self._wakeup.wait()
+                await self.step()
+        finally:
+            self._over()
 
     async def step(self) -> None:
         """Make one round. What fails is found again by the keeper's next look."""
@@ -109,7 +113,7 @@ class Renewals:
             sent = self._clock.now()
             try:
                 verdicts = await self._source_of(topic).extend(topic, extensions, lease=micros(ttl))
-            except StoreUnavailable:
+            except (StoreUnavailable, asyncio.CancelledError):
                 self._urgent |= asked
                 raise
             for (session, lease), verdict in zip(part, verdicts, strict=True):

@@ -118,7 +118,10 @@ class SettlerLane:
                 if topic in self.receipts:  # otherwise their ends overtook them, or it has left
                     await self._write_receipts(topic)
         except StoreUnavailable:
-            await self._redis_health.pause(topic)
+            if (
+                self._lanes[topic] is self
+            ):  # otherwise its new place may be away, too, and is not waited for here
+                await self._redis_health.pause(topic)
 
     async def _write_ends(self, topic: str) -> None:
         batch = self._take(topic)
