@@ -294,14 +294,14 @@ async def test_a_replica_takes_over() -> None:
     """By agreement: no call fails by it. By the master's death: its topics are away until then. A new
     connection to one that has become a replica finds its way, too."""
     with Cluster(replicas=1, config={"cluster-node-timeout": "2000"}) as cluster:
-        topic, (replica,) = cluster.topic_at(cluster.nodes[0]), cluster.replicas[0]
+        topic, (replica,) = cluster.topic_at(cluster.nodes[1]), cluster.replicas[1]
         async with (
             Server(cluster.url, timeout=10.0, write_ttl=10.0) as server,
             Server(cluster.url, timeout=10.0, write_ttl=10.0) as late,
         ):
             store = RedisStore(server)
             await store.schedule(topic, timer())
-            await late.ping()
+            await late.ask("TIME")  # at another node; and it looks no further
             async with anyio.create_task_group() as group:
                 called = 0
 
@@ -320,7 +320,7 @@ async def test_a_replica_takes_over() -> None:
             await until(lambda: cluster.tell(replica, "WAIT", 1, 500) == 1)
             replica.kill()
             assert (await again(lambda: store.get(topic, "b"))).timer_id == "b"
-            assert server.places.of(topic) == cluster.place_of(cluster.nodes[0])
+            assert server.places.of(topic) == cluster.place_of(cluster.nodes[1])
 
 
 async def test_pings_that_are_answered_look_at_nothing(shared: Cluster, server: Server) -> None:
