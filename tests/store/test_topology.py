@@ -112,3 +112,30 @@ async def test_one_that_is_behind_is_not_asked_for_ever() -> None:
         await until(lambda: nodes[2].asked + nodes[3].asked > asked)  # noqa: B023
     found.doubt("n:1")
     await until(lambda: found.of(7) == "n:4")
+
+
+async def test_the_end_keeps_nobody() -> None:
+    """Neither who waits for a look that ends with it, nor who comes later."""
+    node = Node(None)
+    node.gate = anyio.Event()
+    found = topology({1: node})
+    refused: list[str] = []
+
+    async def call() -> None:
+        with pytest.raises(RedisConnectionError):
+            await found.known()
+        refused.append("")
+
+    async with anyio.create_task_group() as group:
+        with anyio.fail_after(60):
+            group.start_soon(call)
+            await until(lambda: node.asked == 1)
+            group.start_soon(call)
+            await anyio.lowlevel.checkpoint()
+            node.gate.set()
+            await until(lambda: len(refused) == 2)  # the next look waits for its time
+            group.start_soon(call)
+            await anyio.lowlevel.checkpoint()
+            await found.aclose()
+            await until(lambda: len(refused) == 3)
+            await call()

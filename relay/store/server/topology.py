@@ -124,6 +124,7 @@ class Topology:
         if self._look is not None:
             self._look.cancel()
             await asyncio.wait([self._look])
+        self._looked.set()  # for good: nobody waits for a look that does not come
 
     async def _look_until_known(self) -> None:
         while self._wanted:
