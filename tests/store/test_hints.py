@@ -242,3 +242,43 @@ async def test_renew(store: RedisStore, keyspace: Keyspace) -> None:
             hints.renew()
         await until(lambda: heard == [0] * 4)
         group.cancel_scope.cancel()
+
+
+async def test_a_message_costs_no_look_at_all_topics(
+    store: RedisStore, keyspace: Keyspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There may be hundreds of them, and thousands of messages a second."""
+    topic = keyspace.topic()
+    heard: list[int] = []
+    hints = RedisHints(store._server)
+    async with anyio.create_task_group() as group:
+        group.start_soon(hints.run)
+        await hints.watch(topic, heard.append)
+        await until(lambda: heard == [0])
+        looks: list[str] = []
+        monkeypatch.setattr(hints, "wanted", looks.append)
+        for n in range(3):
+            await store.schedule(topic, [NewTimer(str(n), b"", due=LATER - n)])
+        await until(lambda: len(heard) == 4)
+        assert looks == []
+        group.cancel_scope.cancel()
+
+
+async def test_a_topic_that_is_watched_again_at_once(store: RedisStore, keyspace: Keyspace) -> None:
+    """The race: the server's word that we listen no more comes when we do again."""
+    topic, other = keyspace.topic(), keyspace.topic()
+    heard: list[int] = []
+    hints = RedisHints(store._server)
+    async with anyio.create_task_group() as group:
+        group.start_soon(hints.run)
+        await hints.watch(other, heard.append)
+        await hints.watch(topic, heard.append)
+        await until(lambda: heard == [0, 0])
+        await hints.unwatch(topic)
+        (ear,) = hints._ears.values()
+        while len(ear._asked) > 1:
+            await anyio.lowlevel.checkpoint()
+        await hints.watch(topic, heard.append)
+        await until(lambda: heard == [0, 0, 0])
+        assert ear._lost == set()
+        group.cancel_scope.cancel()

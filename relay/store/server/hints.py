@@ -131,12 +131,15 @@ class _Ear:
         self.is_deaf = False
         self._hints = hints
         self._reading: anyio.CancelScope | None = None
+        self._wanted: set[str] | None = None
+        """The channels of the topics that are here; None if they have to be looked for again."""
         self._asked: set[str] = set()
         self._lost: set[str] = set()
         """Channels that have left the place, as the server says; the Cluster has yet to be looked at."""
 
     def interrupt(self) -> None:
-        """Have it look at what is wanted of it."""
+        """Have it look at what is wanted of it: the watchers or the places have changed."""
+        self._wanted = None
         self._lost.clear()
         if self._reading is not None:
             self._reading.cancel()
@@ -165,8 +168,8 @@ class _Ear:
         self._asked.clear()
         pinged = False
         async with await self._hints.server.subscription(self.place) as pubsub:
-            while (wanted := self._hints.wanted(self.place)) and not self.outdated:
-                wanted -= self._lost
+            while (wanted := self._channels()) and not self.outdated:
+                wanted = wanted - self._lost
                 if wanted != self._asked:
                     await self._follow(pubsub, wanted)
                     continue  # there may be more by now
@@ -179,6 +182,11 @@ class _Ear:
                     self._lost.clear()
                     await pubsub.ping()
                 pinged = message is None and (pinged or not interrupted)
+
+    def _channels(self) -> set[str]:
+        if self._wanted is None:  # not for each message: there may be many topics
+            self._wanted = self._hints.wanted(self.place)
+        return self._wanted
 
     async def _follow(self, pubsub: PubSub, wanted: set[str]) -> None:
         more, fewer = wanted - self._asked, self._asked - wanted
@@ -229,7 +237,7 @@ class _Ear:
         if kind == "subscribe":
             self.is_deaf = False
             self._hints.wake(name, 0)
-        elif kind == "unsubscribe" and name in self._asked:
+        elif message["type"] == "sunsubscribe" and name in self._asked:
             self._lose(name)
         elif kind == "message" and isinstance(message["data"], bytes):
             with suppress(ValueError):
