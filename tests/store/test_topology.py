@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Self, cast
 
 import anyio
@@ -10,6 +10,7 @@ import anyio.lowlevel
 import pytest
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import ResponseError
 
 from relay.core.endpoints.redis_url import Address
 from relay.store.server.topology import SLOTS, Topology
@@ -24,6 +25,7 @@ class Node:
 
     def __init__(self, owners: Owners | None) -> None:
         self.owners = owners
+        self.is_single = False
         self.asked = 0
         self.gate = anyio.Event()
         self.gate.set()
@@ -37,6 +39,8 @@ class Node:
     async def execute_command(self, *_: str) -> list[Any]:
         self.asked += 1
         await self.gate.wait()
+        if self.is_single:
+            raise ResponseError("This instance has cluster support disabled")
         if self.owners is None:
             raise RedisConnectionError("gone")
         return [[first, last, [b"n", port, b"id", []]] for first, last, port in self.owners]
@@ -45,13 +49,17 @@ class Node:
         return {"redis_version": "7.2.4"}
 
 
-def topology(nodes: dict[int, Node], changed: Callable[[], None] = lambda: None) -> Topology:
+def nothing() -> None:
+    """What nobody wants to hear."""
+
+
+def topology(nodes: dict[int, Node]) -> Topology:
     """One whose seeds are all of these nodes, in this order."""
 
     def ask_at(address: Address) -> Redis:
         return cast("Redis", nodes[address[1]])
 
-    return Topology([("n", port) for port in nodes], {}, ask_at, changed)
+    return Topology([("n", port) for port in nodes], {}, ask_at, nothing)
 
 
 async def test_a_node_that_knows_no_slots_is_not_believed() -> None:
@@ -112,6 +120,19 @@ async def test_one_that_is_behind_is_not_asked_for_ever() -> None:
         await until(lambda: nodes[2].asked + nodes[3].asked > asked)  # noqa: B023
     found.doubt("n:1")
     await until(lambda: found.of(7) == "n:4")
+
+
+async def test_a_single_server_at_the_address_of_a_node() -> None:
+    """It says nothing of the Cluster, and keeps no other node from saying it."""
+    nodes = {1: Node([(0, 99, 1), (100, SLOTS - 1, 2)]), 2: Node([(0, SLOTS - 1, 2)])}
+    found = topology(nodes)
+    await found.known()
+    nodes[1].is_single = True
+    for _ in range(2):
+        asked = nodes[1].asked + nodes[2].asked
+        found.doubt("n:2")
+        await until(lambda: nodes[1].asked + nodes[2].asked > asked)  # noqa: B023
+    await until(lambda: found.of(7) == "n:2", timeout=10.0)
 
 
 async def test_the_end_keeps_nobody() -> None:

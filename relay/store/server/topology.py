@@ -25,6 +25,8 @@ REFRESH = 60.0
 FIRST_SHARDED = 7
 """The version of Redis that has SPUBLISH."""
 
+NO_CLUSTER = "the server is not a node of a Cluster: name it in redis.url with redis:// in the place of redis+cluster://"
+
 FLOOR = 0.1
 """Seconds between the starts of two looks, at least."""
 
@@ -139,25 +141,22 @@ class Topology:
 
     async def _look_once(self) -> None:
         known = [(place, self.reachable(place)) for place in self.places]
-        reasons = []
+        reasons, is_single = [], False
         for place, address in (*known, *((join(*seed), seed) for seed in self._seeds)):
             try:
                 async with self._ask_at(address) as node:
                     told = await node.execute_command("CLUSTER", "SLOTS")
                     about = await node.info("server")
             except (RedisError, OSError) as failure:
-                if isinstance(failure, ResponseError) and "cluster support disabled" in str(failure):
-                    self._trouble = UnfitServer(
-                        "the server is not a node of a Cluster: name it in redis.url with redis:// in the "
-                        "place of redis+cluster://"
-                    )
-                    return
+                is_single |= isinstance(failure, ResponseError) and "cluster support disabled" in str(failure)
                 reasons.append(f"{place}: {words(failure)}")
-                continue
-            if self._take(told, place, about):
-                return
-            reasons.append(f"{place}: it knows no node that has slots")
-        self._trouble = RedisConnectionError(f"no node tells how the Cluster stands ({'; '.join(reasons)})")
+            else:
+                if self._take(told, place, about):
+                    return
+                reasons.append(f"{place}: it knows no node that has slots")
+            self._put_last(place)
+        trouble = f"no node tells how the Cluster stands ({'; '.join(reasons)})"
+        self._trouble = UnfitServer(NO_CLUSTER) if is_single else RedisConnectionError(trouble)
 
     def _take(self, told: Sequence[Any], place: str, about: Mapping[str, Any]) -> bool:
         """Believe an answer, unless it is that of a node which has left the Cluster, or met nobody yet."""
