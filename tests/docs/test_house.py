@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -37,3 +39,21 @@ def test_the_name_of_a_class_stands_in_one_module() -> None:
     twice = {name: modules for name, modules in named.items() if len(modules) > 1}
     assert {name: modules for name, modules in twice.items() if name not in MIRRORED} == {}
     assert twice.keys() == MIRRORED, "a name that is mirrored no more leaves the list"
+
+
+GROUP = """
+import os, pytest
+@pytest.mark.xdist_group("together")
+@pytest.mark.parametrize("n", range(6))
+def test_of_a_group(n):
+    open(os.environ["PYTEST_XDIST_WORKER"], "w").close()
+"""
+
+
+def test_a_group_of_tests_has_one_worker(tmp_path: Path) -> None:
+    """Worlds that are started once rest on it. A pytest that xdist does not understand drops it silently."""
+    (tmp_path / "test_group.py").write_text(GROUP, encoding="utf-8")
+    run = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist=loadgroup", "-c", "/dev/null", "."]
+    done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(list(tmp_path.glob("gw*"))) == 1

@@ -44,8 +44,10 @@ async def test_a_token_that_lost_its_lease_changes_nothing_and_is_counted(world:
         try:
             async with serving(world.behind, BRIEF, second):
                 await second.has(1)
-                world.ahead.signal(signal.SIGCONT)
+                # The ACK is on its way when the relay wakes: a client that knows of the loss sends none.
                 first.gate.set()
+                await until(lambda: first.ended == 1, "the first handler has ended")
+                world.ahead.signal(signal.SIGCONT)
                 await until(
                     lambda: world.counted("relay_timers_stale_total", BRIEF) > stale,
                     "the ACK is counted as stale",

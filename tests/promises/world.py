@@ -113,6 +113,7 @@ class Handler:
         self.started: list[Delivery] = []
         self.started_at: list[float] = []
         """When each started, by the clock of Redis."""
+        self.ended = 0
         if not held:
             self.gate.set()
 
@@ -120,6 +121,7 @@ class Handler:
         self.started_at.append(self._world.now())
         self.started.append(delivery)
         await self.gate.wait()
+        self.ended += 1
         if self._end is not None:
             await self._end(delivery)
 
