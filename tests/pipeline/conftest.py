@@ -23,6 +23,7 @@ if importlib.util.find_spec("pyspark") is None:
     collect_ignore_glob = ["test_*.py"]  # `make test-pipeline` runs them in a venv of their own
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the marks in its own, which comes before a conftest's
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Let one worker have all tests that use the cluster, so that it is started once."""
     for item in items:

@@ -13,6 +13,7 @@ from tests.worlds.relay.stage import staged
 FOLDER = Path(__file__).parent
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the marks in its own, which comes before a conftest's
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """One worker of a parallel run takes the whole folder, so that there is one world."""
     for item in items:
