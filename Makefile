@@ -90,7 +90,7 @@ test-newer: ## What meets asyncio, TLS and gRPC once more, on the newest Python 
 .PHONY: test-pipeline
 test-pipeline: .venv-pipeline/classes.jsa ## The Spark pipeline: its types and its tests, on real Spark and a real Redis
 	@$(SPARK)/mypy --config-file tools/mypy_pipeline.toml
-	@$(SPARK)/python -m pytest -n 2 --dist=loadgroup tests/pipeline $(PYTEST)
+	@$(SPARK)/python -m pytest tests/pipeline $(PYTEST)
 
 .PHONY: bench-pipeline
 bench-pipeline: .venv-pipeline/stamp ## The pipeline beside the raw server, into docs/performance (BENCH='--quick')

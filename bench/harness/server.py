@@ -36,8 +36,10 @@ class Server:
         await self.redis.flushdb()
 
     async def left(self) -> int:
-        """How many keys there are, but for the set of topics."""
-        return int(await self.redis.dbsize()) - int(await self.redis.exists(KeyNames().topics))
+        """How many keys there are that will stay, but for the set of topics."""
+        spaces: Mapping[str, Mapping[str, int]] = await self.redis.info("keyspace")
+        stay = sum(space["keys"] - space["expires"] for space in spaces.values())
+        return stay - int(await self.redis.exists(KeyNames().topics))
 
     async def cpu_seconds(self) -> float:
         """CPU time of the server so far, as it tells it itself (microseconds)."""

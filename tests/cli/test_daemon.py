@@ -58,8 +58,8 @@ def test_wrong_settings_exit_with_2_and_a_line_each(
     assert result.exit_code == 2
     assert result.stderr.splitlines() == [
         (
-            "relay: redis.url: must begin with redis://, rediss://, unix://, redis+sentinel:// or "
-            "rediss+sentinel:// (from RELAY_REDIS__URL)"
+            "relay: redis.url: must begin with redis://, rediss://, unix://, redis+sentinel://, "
+            "rediss+sentinel://, redis+cluster:// or rediss+cluster:// (from RELAY_REDIS__URL)"
         ),
         (
             "relay: defaults.lease_ttl: must be a number of seconds from 0.1 to 86400, got 'banana' "

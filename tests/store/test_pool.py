@@ -258,3 +258,23 @@ async def test_a_client_with_a_connection_of_its_own(valkey: RunningServer) -> N
         assert b" db=5 " in await own.execute_command("CLIENT", "INFO")
         for _ in range(2):
             assert b" db=0 " in await redis.execute_command("CLIENT", "INFO")
+
+
+async def test_a_pool_is_busy_between_two_users(valkey: RunningServer) -> None:
+    """Who waited has no connection yet when the one before gives it back. A pool that is closed then
+    would make a connection that nobody closes."""
+    async with connected(valkey.url, connections=1) as redis, anyio.create_task_group() as group:
+        pool = redis.connection_pool
+        assert isinstance(pool, MasterPool)
+        assert not pool.is_busy
+        first = await pool.get_connection()
+
+        async def then() -> None:
+            await pool.release(await pool.get_connection())
+
+        group.start_soon(then)
+        await anyio.wait_all_tasks_blocked()
+        await pool.release(first)
+        assert pool.is_busy
+        await anyio.wait_all_tasks_blocked()
+        assert not pool.is_busy

@@ -83,7 +83,7 @@ class Node:
     def is_busy(self) -> bool:
         """Whether a call is under way, or somebody listens."""
         pools = (self.client.connection_pool, self.hints.connection_pool)
-        return any(pool._in_use_connections for pool in pools)  # noqa: SLF001  (it does not tell otherwise)
+        return any(cast("MasterPool", pool).is_busy for pool in pools)
 
     async def aclose(self) -> None:
         """Close the connections."""

@@ -99,6 +99,7 @@ class MasterPool(ConnectionPool):  # see 0018
         """`stepped_back` is called when a server's clock has stepped back."""
         super().__init__(redis_connect_func=self._greet, max_connections=max_connections, **options)
         self._free = asyncio.Semaphore(max_connections)
+        self._users = 0
         self._timeout = timeout
         self._made: weakref.WeakSet[AbstractConnection] = weakref.WeakSet()
         self._outdated: weakref.WeakSet[AbstractConnection] = weakref.WeakSet()
@@ -132,12 +133,23 @@ class MasterPool(ConnectionPool):  # see 0018
                 self._stepped_back()
         return clock
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether somebody has a connection, or waits for one."""
+        return self._users > 0
+
     async def get_connection(self, *_: Any, **__: Any) -> AbstractConnection:
         """As in redis-py: one that is ready for a command, until `release`."""
-        await self._place()
+        self._users += 1
+        try:
+            await self._place()
+        except BaseException:
+            self._users -= 1
+            raise
         try:
             connection: AbstractConnection = self.get_available_connection()  # type: ignore[no-untyped-call]
         except BaseException:
+            self._users -= 1
             self._free.release()
             raise
         try:
@@ -161,6 +173,7 @@ class MasterPool(ConnectionPool):  # see 0018
         """As in redis-py: the next one may have it."""
         self._in_use_connections.remove(connection)
         self._available_connections.append(connection)
+        self._users -= 1
         self._free.release()
 
     async def ensure_connection(self, connection: AbstractConnection) -> None:

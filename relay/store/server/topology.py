@@ -121,15 +121,17 @@ class Topology:
             self.doubt()
 
     async def aclose(self) -> None:
-        """End the look that is under way; no further one begins."""
+        """Wait for the question that is under way, a second or two at most; no further one is asked.
+
+        It is not cancelled: redis-py loses a connection that is being made then, and it stays open.
+        """
         self._is_closed = True
         if self._look is not None:
-            self._look.cancel()
             await asyncio.wait([self._look])
         self._looked.set()  # for good: nobody waits for a look that does not come
 
     async def _look_until_known(self) -> None:
-        while self._wanted:
+        while self._wanted and not self._is_closed:
             await asyncio.sleep(max(self._began + FLOOR - monotonic(), 0.0))
             self._wanted = False
             self._began = monotonic()
@@ -143,6 +145,8 @@ class Topology:
         known = [(place, self.reachable(place)) for place in self.places]
         reasons, is_single = [], False
         for place, address in (*known, *((join(*seed), seed) for seed in self._seeds)):
+            if self._is_closed:
+                break
             try:
                 async with self._ask_at(address) as node:
                     told = await node.execute_command("CLUSTER", "SLOTS")
