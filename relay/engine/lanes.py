@@ -25,7 +25,7 @@ class Lane(Protocol):
 
     def leave(self, topic: str, lane: Self) -> bool:
         """Hand what waits of a topic over to its new lane. False, and nothing has changed, if that must wait
-        for a call about the topic: then `Lanes.again` is called when the call has ended."""
+        for a call about the topic: then `Lanes.call_ended` is called when the call has ended."""
         ...
 
 
@@ -53,7 +53,7 @@ class Lanes(dict[str, AnyLane]):  # see 0082
         self._by_place: dict[str, AnyLane] = {}
         self._scopes: dict[str, anyio.CancelScope] = {}
         self._tasks: TaskGroup | None = None
-        self.late = False
+        self._late = False
         """Whether a topic keeps its old lane until a call about it has ended."""
         places.changed.append(self.again)
 
@@ -68,7 +68,7 @@ class Lanes(dict[str, AnyLane]):  # see 0082
 
     def again(self) -> None:
         """Let each topic have the lane of its place."""
-        self.late = False
+        self._late = False
         for topic, lane in list(self.items()):
             place = self._places.of(topic)
             if place != lane.place:
@@ -76,11 +76,16 @@ class Lanes(dict[str, AnyLane]):  # see 0082
                 if lane.leave(topic, other):
                     self[topic] = other
                 else:
-                    self.late = True
+                    self._late = True
         for place in self._by_place.keys() - {lane.place for lane in self.values()}:
             self._ended(self._by_place.pop(place))
             if place in self._scopes:
                 self._scopes.pop(place).cancel()
+
+    def call_ended(self) -> None:
+        """Note that a lane has ended a call: a topic may have waited for that to leave it."""
+        if self._late:
+            self.again()
 
     async def run(self) -> None:
         """Let all lanes work until cancelled."""

@@ -21,7 +21,7 @@ from relay.core.timers import NewTimer
 from relay.store.dispatch.promotions import RedisPromotions
 from relay.store.dispatch.stream_groups import RedisGroups
 from relay.store.keys import KeyNames
-from relay.store.server.fitness import has_all_slots
+from relay.store.server.fitness import is_one_of_several
 from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
 from relay.store.timeline.topics import RedisTopics
@@ -55,7 +55,7 @@ class ServerFacts:
 async def facts(server: Server) -> list[ServerFacts]:
     """Ask the server, in a Cluster each node that answers. Raises `StoreError`."""
     told = await server.info()
-    of_several = any(info.get("cluster_enabled") for info in told) and not await has_all_slots(server)
+    of_several = await is_one_of_several(server, told)
     snapshots = None
     with suppress(StoreError):  # a right that a relay does not need
         reply = await server.ask("CONFIG GET", "save")

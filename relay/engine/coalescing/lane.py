@@ -166,7 +166,7 @@ class CoalescerLane(Generic[Items, Result]):
             self._in_hand = topic
             await self._begin(tasks, topic, batch)
             self._in_hand = ""
-            self._let_leave()
+            self._lanes.call_ended()
 
     def _next_share(
         self, queue: deque[CallerShare[Items, Result]], most: int, room: int
@@ -209,11 +209,7 @@ class CoalescerLane(Generic[Items, Result]):
         finally:
             self._under_way.remove(call)
             self._ended.set()
-            self._let_leave()
-
-    def _let_leave(self) -> None:
-        if self._lanes.late:
-            self._lanes.again()
+            self._lanes.call_ended()
 
     async def _flush(self, topic: str, batch: Batch[Items, Result], items: Items) -> None:
         try:

@@ -118,9 +118,8 @@ class SettlerLane:
                 if topic in self.receipts:  # otherwise their ends overtook them, or it has left
                     await self._write_receipts(topic)
         except StoreUnavailable:
-            if (
-                self._lanes[topic] is self
-            ):  # otherwise its new place may be away, too, and is not waited for here
+            # A topic that has left may have a new place that is away, too. Nobody waits for that here.
+            if self._lanes[topic] is self:
                 await self._redis_health.pause(topic)
 
     async def _write_ends(self, topic: str) -> None:
@@ -171,8 +170,7 @@ class SettlerLane:
 
     def _end_call(self) -> None:
         self._topic, self._writing = "", 0
-        if self._lanes.late:
-            self._lanes.again()
+        self._lanes.call_ended()
 
     def _report(self, topic: str, batch: list[EndedLeases], results: list[Settled]) -> None:
         counts: Counter[str] = Counter()

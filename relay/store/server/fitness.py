@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from relay.core.errors import StoreRefused, UnfitServer
@@ -31,23 +31,23 @@ async def check_server(server: Server, *, allow_eviction: bool) -> str:
     or none, against what the URL says."""
     told = await server.info()
     names = dict.fromkeys([_checked(info, allow_eviction=allow_eviction) for info in told])
-    if any(info.get("cluster_enabled") for info in told) and not await has_all_slots(server):
+    if await is_one_of_several(server, told):
         raise UnfitServer(f"the server is {NEEDS_CLUSTER}")
     return ", ".join(names)
 
 
-async def has_all_slots(server: Server) -> bool:
-    """Whether what runs in cluster mode can be used as the URL says: as a Cluster; or as one server that has
-    all slots, by names with hash tags."""
-    if server.is_cluster:
-        return True
+async def is_one_of_several(server: Server, told: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether it is a node of a Cluster, and the URL takes it for a server that has everything; `told` is its
+    INFO. A node that has all slots does have everything, by names with hash tags."""
+    if server.is_cluster or not any(info.get("cluster_enabled") for info in told):
+        return False
     if not server.keys.hash_tags:
-        return False
+        return True
     try:
-        told = await server.ask("CLUSTER INFO")
+        about = await server.ask("CLUSTER INFO")
     except StoreRefused:  # a right that only this question needs
-        return False
-    return int(told["cluster_size"]) == 1
+        return True
+    return int(about["cluster_size"]) != 1
 
 
 def _checked(info: Mapping[str, Any], *, allow_eviction: bool) -> str:

@@ -143,14 +143,13 @@ class MasterPool(ConnectionPool):  # see 0018
         self._users += 1
         try:
             await self._place()
+            try:
+                connection: AbstractConnection = self.get_available_connection()  # type: ignore[no-untyped-call]
+            except BaseException:
+                self._free.release()
+                raise
         except BaseException:
             self._users -= 1
-            raise
-        try:
-            connection: AbstractConnection = self.get_available_connection()  # type: ignore[no-untyped-call]
-        except BaseException:
-            self._users -= 1
-            self._free.release()
             raise
         try:
             await self.ensure_connection(connection)

@@ -251,7 +251,7 @@ class Server:  # see 0073
 
     async def info(self) -> list[Mapping[str, Any]]:
         """Return what the server says about itself, in a Cluster what each node says that answers. Raises
-        `StoreError` if none does, `UnfitServer` if the URL names a Cluster and there is none."""
+        `StoreError` if no node answers, `UnfitServer` if no server at the URL of a Cluster belongs to one."""
         with translated_errors():
             if self._cluster is None:
                 return [await self._client.info()]
@@ -292,10 +292,10 @@ class Server:  # see 0073
         says by itself that something has moved, and is looked at once a minute besides.
         """
         if self._cluster is not None:
-            await self._cluster.topology.watch()
+            return await self._cluster.topology.watch()
         sentinels = self._client.connection_pool.connection_kwargs.get("sentinels")
         if sentinels is None:
-            return
+            return None
         known = sentinels.told
         while True:
             await anyio.sleep(FOLLOW)

@@ -146,7 +146,7 @@ class Topology:
         reasons, is_single = [], False
         for place, address in (*known, *((join(*seed), seed) for seed in self._seeds)):
             if self._is_closed:
-                break
+                return
             try:
                 async with self._ask_at(address) as node:
                     told = await node.execute_command("CLUSTER", "SLOTS")
