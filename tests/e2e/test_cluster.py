@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from typing import cast
 
 import grpc
@@ -28,13 +29,13 @@ def cluster() -> Iterator[Cluster]:
 
 
 def handled(stage: Stage, *loads: Load) -> None:
-    """Until all that was accepted has been handled."""
+    """Wait until all that was accepted has been handled."""
     accepted = {name for load in loads for name in load.accepted}
     eventually(lambda: accepted <= stage.journal.ended().keys(), "all that was accepted is handled", 200.0)
 
 
 def goes_on(stage: Stage, load: Load, timers: int = 30) -> None:
-    """Until so many further timers of a load are handled."""
+    """Wait until `timers` further timers of a load are accepted and handled."""
     first = len(load.accepted)
     eventually(lambda: len(load.accepted) >= first + timers, "more is accepted")
     more = set(load.accepted[first : first + timers])
@@ -89,7 +90,7 @@ def test_a_node_dies_while_the_others_go_on(stage: Stage, cluster: Cluster, whic
     producers[1].schedule(away, "again")
     eventually(lambda: "again" in stage.journal.ended(), "its topics go on")
     for topic in (away, there, too):
-        eventually(lambda: settled(cluster, topic), f"{topic} is settled")  # noqa: B023
+        eventually(partial(settled, cluster, topic), f"{topic} is settled")
     told = [line for line in relays[0].lines() if line["message"].startswith("Redis is away")]
     assert {line["node"] for line in told} == {cluster.place_of(dying)}
 
@@ -141,7 +142,7 @@ def test_a_slot_that_stays_on_its_way(stage: Stage, cluster: Cluster) -> None:
         goes_on(stage, held)
     handled(stage, held, other)
     for topic in (moving, beside):
-        eventually(lambda: settled(cluster, topic), f"{topic} is settled")  # noqa: B023
+        eventually(partial(settled, cluster, topic), f"{topic} is settled")
     assert relay.said("Redis is away") == 0
 
 

@@ -71,8 +71,8 @@ async def test_a_replica_that_answers_pings_is_not_redis_back(
 async def test_a_call_that_came_too_late_says_nothing_of_redis(
     world: World, caplog: pytest.LogCaptureFixture, verb: str
 ) -> None:
-    """The relay stood still, or the network was slow: the loop tries again at once, and nobody is told that
-    Redis is away. It is said once until a call works, and counted."""
+    """The relay stood still, or the network was slow. The loop tries again at once, and the log does not say
+    that Redis is away. It says once that a call came too late, until a call works; each one is counted."""
     await world.put("a")
     door = world.store.fail(verb, GivenUp("too late"), times=2)
     app = await world.app()

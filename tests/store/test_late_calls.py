@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Awaitable
 from dataclasses import replace
 from typing import Any
 
@@ -159,6 +160,15 @@ async def test_an_open_outcome_is_told_when_the_call_cannot_act_any_more(
         assert server_time(valkey) >= until_of(line, "timeline/schedule")
 
 
+async def losing(line: Line, claim: Awaitable[object]) -> OpenOutcome:
+    """Make a claim whose reply is lost."""
+    line.losing = True
+    with pytest.raises(OpenOutcome) as told:
+        await claim
+    line.losing = False
+    return told.value
+
+
 async def test_a_claim_whose_reply_is_lost_is_found(valkey: RunningServer, keyspace: Keyspace) -> None:
     """The error says when it ran, if it did: by that the next call finds what it took, with the true end of
     the leases."""
@@ -168,12 +178,8 @@ async def test_a_claim_whose_reply_is_lost_is_found(valkey: RunningServer, keysp
         store = RedisStore(server)
         await store.claim(topic, replace(request, nonce=b"m" * 16))  # so that the server knows the script
         await store.schedule(topic, [NewTimer("a", b"1", due=0), NewTimer("b", b"2", due=0)])
-        line.losing = True
         before = server_time(valkey)
-        with pytest.raises(OpenOutcome) as told:
-            await store.claim(topic, request)
-        line.losing = False
-        lost = told.value
+        lost = await losing(line, store.claim(topic, request))
         assert lost.until == until_of(line, "timeline/claim") <= server_time(valkey)
         assert 0 < lost.until - lost.since <= TTL * 1_000_000
         claim = await store.claimed(topic, request, since=lost.since, until=lost.until)
@@ -195,12 +201,8 @@ async def test_a_lost_claim_of_a_group_is_found(valkey: RunningServer, keyspace:
             await store.schedule(topic, [NewTimer("a", b"1", due=0)])
             held += (await source.claim(topic, replace(request, nonce=bytes([n, 1]) * 8))).timers
         await store.schedule(topic, [NewTimer("a", b"1", due=0), NewTimer("b", b"2", due=0)])
-        line.losing = True
         before = server_time(valkey)
-        with pytest.raises(OpenOutcome) as told:
-            await groups.claim(topic, request)
-        line.losing = False
-        lost = told.value
+        lost = await losing(line, groups.claim(topic, request))
         assert await groups.extend(topic, [Extension("a", held[0].proof)], lease=30_000_000) == [Verdict.OK]
         claim = await groups.claimed(topic, request, since=lost.since, until=lost.until)
         assert [(timer.timer_id, timer.payload) for timer in claim.timers] == [("a", b"1"), ("b", b"2")]

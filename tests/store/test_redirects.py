@@ -1,4 +1,4 @@
-"""What a Cluster's node says instead of an answer, by a node that says what it is told to."""
+"""Redirects and refusals of a Cluster's nodes. A fake node gives the answers that a test wants."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.store.fake import bulk, serving
 
 class Fake:
     """A node that answers what a test wants: to CLUSTER SLOTS that it has all slots itself, and to each GET
-    the next of `answers`; the last one for ever."""
+    the next of `answers`. It repeats the last one."""
 
     def __init__(self, *answers: bytes, host: bytes = b"$9\r\n127.0.0.1\r\n") -> None:
         self.answers = list(answers)

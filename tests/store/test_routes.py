@@ -237,12 +237,15 @@ async def test_a_call_in_the_middle_of_a_move_runs_once(shared: Cluster, server:
             assert told.stored
             made.append(name)
 
+    async def more() -> None:
+        before = len(made)
+        await until(lambda: len(made) > before + 5)
+
     async with anyio.create_task_group() as group:
         for _ in range(2):
             group.start_soon(write)
         for n in range(6):
-            before = len(made)
-            await until(lambda: len(made) > before + 5)  # noqa: B023
+            await more()
             move = shared.migrate if n % 2 else shared.move
             await in_thread(move, topic, shared.nodes[(n + 1) % 3])
         done = True

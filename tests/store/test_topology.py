@@ -1,4 +1,4 @@
-"""How a Cluster is looked at: which node is asked, whose answer counts, and who waits for it."""
+"""How Relay learns where slots are: which node it asks, whose answer counts, and who waits for it."""
 
 from __future__ import annotations
 
@@ -62,6 +62,13 @@ def topology(nodes: dict[int, Node]) -> Topology:
     return Topology([("n", port) for port in nodes], {}, ask_at, nothing)
 
 
+async def looks_again(found: Topology, trouble: str, *nodes: Node) -> None:
+    """Doubt a place, and wait until one of these nodes was asked."""
+    asked = sum(node.asked for node in nodes)
+    found.doubt(trouble)
+    await until(lambda: sum(node.asked for node in nodes) > asked)
+
+
 async def test_a_node_that_knows_no_slots_is_not_believed() -> None:
     """One that was reset, or has met nobody yet, may be a seed, or the one that answered last."""
     whole = [(0, SLOTS - 1, 2)]
@@ -115,9 +122,7 @@ async def test_one_that_is_behind_is_not_asked_for_ever() -> None:
     assert found.of(7) == "n:1"
     nodes[3].owners = [(0, 99, 4), *before[1:]]
     for _ in range(3):
-        asked = nodes[2].asked + nodes[3].asked
-        found.doubt("n:1")
-        await until(lambda: nodes[2].asked + nodes[3].asked > asked)  # noqa: B023
+        await looks_again(found, "n:1", nodes[2], nodes[3])
     found.doubt("n:1")
     await until(lambda: found.of(7) == "n:4")
 
@@ -129,14 +134,12 @@ async def test_a_single_server_at_the_address_of_a_node() -> None:
     await found.known()
     nodes[1].is_single = True
     for _ in range(2):
-        asked = nodes[1].asked + nodes[2].asked
-        found.doubt("n:2")
-        await until(lambda: nodes[1].asked + nodes[2].asked > asked)  # noqa: B023
+        await looks_again(found, "n:2", nodes[1], nodes[2])
     await until(lambda: found.of(7) == "n:2", timeout=10.0)
 
 
 async def test_the_end_keeps_nobody() -> None:
-    """Neither who waits for a look that ends with it, nor who comes later."""
+    """The end wakes a caller who waits for a look, and a later caller does not wait."""
     node = Node(None)
     node.gate = anyio.Event()
     found = topology({1: node})

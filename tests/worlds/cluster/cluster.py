@@ -74,8 +74,10 @@ class Cluster:
     def _meet(self, all_nodes: list[RunningServer]) -> None:
         for node in all_nodes[1:]:
             self.tell(node, "CLUSTER", "MEET", "127.0.0.1", all_nodes[0].port)
-        for node in all_nodes:
-            eventually(lambda: len(self.known_by(node)) == len(all_nodes), "all nodes have met")  # noqa: B023
+        eventually(
+            lambda: all(len(self.known_by(node)) == len(all_nodes) for node in all_nodes),
+            "all nodes have met",
+        )
 
     def _replicate(self, master: RunningServer, replica: RunningServer) -> None:
         self.tell(replica, "CLUSTER", "REPLICATE", self.id_of(master))
@@ -93,7 +95,7 @@ class Cluster:
     @property
     def running(self) -> list[RunningServer]:
         """All nodes that run."""
-        return [node for node in (*self.nodes, *(r for of in self.replicas for r in of)) if node.running]
+        return [node for node in self._all if node.running]
 
     @property
     def url(self) -> str:
@@ -159,7 +161,7 @@ class Cluster:
         self.tell(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", self.id_of(target))
 
     def carry(self, topic: str, source: RunningServer, target: RunningServer, *, most: int = 1000) -> int:
-        """The old way, second step: at most so many keys of the slot go over; return how many did."""
+        """The old way, second step: at most `most` keys of the slot go over; return how many did."""
         with source.client() as client:
             keys = cast("list[bytes]", client.execute_command("CLUSTER GETKEYSINSLOT", slot_of(topic), most))
             if keys:

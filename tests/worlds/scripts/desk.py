@@ -122,7 +122,7 @@ class Reader:
         return await self._leasing.claim(self._nonces.to_bytes(16, "big"), **options)
 
     async def find(self, *, back: int = 0) -> Claim:
-        """What its latest claim holds, or the one so many before that, as if its reply had been lost."""
+        """Return what a claim holds, as if its reply had been lost; `back`: how many claims came after it."""
         nonce = (self._nonces - back).to_bytes(16, "big")
         request = ClaimRequest(limit=100, lease=LEASE, nonce=nonce, max_bytes=1 << 20)
         return await self.source.claimed(self.desk.topic, request, since=NOW, until=NOW)
