@@ -31,6 +31,7 @@ from relay.settings import Settings, doubtful
 from relay.settings.keys import key_names
 from relay.store.dispatch.promotions import KnownGroups, RedisPromotions
 from relay.store.dispatch.stream_groups import RedisGroups
+from relay.store.partitions.layouts import RedisLayouts
 from relay.store.server.connect import guess
 from relay.store.server.fitness import check_server
 from relay.store.server.hints import RedisHints
@@ -193,6 +194,7 @@ def put_together(
         RedisTopics(server, largest=policies.largest),
         hints,
         server.places,
+        RedisLayouts(server, lambda topic: policies(topic).partitions),
         RedisPromotions(server, policies, known_groups=known_groups),
         RedisGroups(server, policies, known_groups=known_groups),
     )

@@ -100,7 +100,7 @@ class TopicCalls:
 
     def _name(self, topic: str) -> str:
         # Everything in Redis may be looked after, even a topic that is not admitted any more.
-        return validate.name("topic", topic)
+        return validate.topic("topic", topic)
 
     async def _listed(self, topic: str) -> pb.Topic:
         """Read one topic of a listing; a failure must not hide the others."""

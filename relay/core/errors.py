@@ -12,6 +12,7 @@
     │   │   └── OpenOutcome    the call was sent and never answered; it can't act any more
     │   ├── StoreFull          Redis is at `maxmemory` and refuses new data
     │   ├── WrongKeyType       somebody keeps something else under one of our keys
+    │   ├── OtherLayout        the topic has other partitions than the caller believed
     │   └── StoreRefused       Redis answered with any other error
     ├── UnfitServer            the server can't hold the promises; refuse to start
     └── CannotListen           an address can't be listened on; refuse to start
@@ -94,6 +95,17 @@ class StoreFull(StoreError):
 
 class WrongKeyType(StoreError):
     """A key of the topic holds another type."""
+
+
+class OtherLayout(StoreError):
+    """The topic has other partitions than this call was made for; it had no effect. Make it again.
+
+    `layout` is the text of the one that it has.
+    """
+
+    def __init__(self, layout: str) -> None:
+        super().__init__((type(self).__doc__ or "").partition("\n")[0])
+        self.layout = layout
 
 
 class StoreRefused(StoreError):

@@ -12,6 +12,7 @@ from relay.core.dispatch import Dispatch, ListPolicy, StreamPolicy
 from relay.core.errors import InvalidField
 from relay.core.instants import micros
 from relay.core.outcomes import Limits
+from relay.core.partitions import topic_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,8 @@ class TopicPolicy:
     `target` is the application that the relay dials to push the topic's timers; it is empty if applications
     dial the relay. `max_waiting` is the number of timers that the topic may hold; 0 means any number. A topic
     with a `journal` keeps its newest `journal_max_length` records. `dispatch` says where its due timers go;
-    with a stream, `lease_ttl` is how long an entry may lie idle with a relay.
+    with a stream, `lease_ttl` is how long an entry may lie idle with a relay. `partitions` is the number that
+    the topic has from its first timer on.
     """
 
     polling_interval: float = 0.05
@@ -74,6 +76,7 @@ class TopicPolicy:
     journal_max_length: int = 1_000_000
     retry: RetryPolicy = RetryPolicy()
     dead_letters: DeadLetterPolicy = DeadLetterPolicy()
+    partitions: int = 1
     dispatch: Dispatch = Dispatch.LEASE
     stream: StreamPolicy = field(default_factory=StreamPolicy)
     ready: ListPolicy = field(default_factory=ListPolicy)
@@ -112,17 +115,20 @@ class Policies:
     closed: bool = False
 
     def __call__(self, topic: str) -> TopicPolicy:
-        """Return the topic's policy."""
-        return self.own.get(topic, self.default)
+        """Return the policy of a topic, or of the topic of a partition."""
+        found = self.own.get(topic)
+        if found is None and "#" in topic:
+            found = self.own.get(topic_of(topic))
+        return self.default if found is None else found
 
     def admit(self, field: str, topic: str) -> str:
         """Return the topic's name if it is valid and the topic is admitted. Raises `InvalidField`."""
         if self.closed and topic not in self.own:
-            validate.name(field, topic)
+            validate.topic(field, topic)
             raise InvalidField(
                 field, f"{topic!r} is not configured, and topics_closed is set; add it to topics"
             )
-        return validate.name(field, topic)
+        return validate.topic(field, topic)
 
     def largest(self, topic: str) -> int:
         """Return the most bytes that a payload of the topic may have."""

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from relay.core.dispatch import Dispatch, DispatchState, Promotion, Tidied
@@ -19,6 +19,7 @@ from relay.core.outcomes import (
     Settlement,
     Verdict,
 )
+from relay.core.partitions import Layout
 from relay.core.policy import TopicPolicy
 from relay.core.timers import (
     NO_CONDITION,
@@ -136,8 +137,9 @@ class TimerStore(LeaseSource, Protocol):
         """Return one timer with its payload."""
         ...
 
-    async def list(self, topic: str, *, state: TimerState | None, limit: int, cursor: str) -> Page:
-        """Return a page in the order of `next_claim`; `cursor` is that of the previous page, or empty.
+    async def list(self, layout: Layout, *, state: TimerState | None, limit: int, cursor: str) -> Page:
+        """Return a page of a topic's timers in the order of `next_claim`; `cursor` is that of the previous
+        page, or empty.
 
         Raises `InvalidField("page_token", …)` for a cursor that no page gave.
         """
@@ -276,6 +278,37 @@ class Places(Protocol):
         ...
 
 
+class Layouts(Protocol):
+    """Which partitions topics have. A partition's name stands wherever a call of the stores is about one part
+    of a topic; see `relay.core.partitions`."""
+
+    changed: list[Callable[[str], None]]
+    """Each is called with a topic that has other partitions than were known."""
+
+    def known(self, topic: str) -> Layout | None:
+        """Return what is known already; None means that it has to be asked for."""
+        ...
+
+    async def ask(self, topic: str) -> Layout:
+        """Ask the store, and give a new topic the partitions that it is to have. Raises `StoreError`."""
+        ...
+
+
+class OnePartition:
+    """The `Layouts` of stores whose topics have one partition each."""
+
+    def __init__(self) -> None:
+        self.changed: list[Callable[[str], None]] = []
+
+    def known(self, topic: str) -> Layout | None:
+        """See `Layouts.known`."""
+        return Layout(topic)
+
+    async def ask(self, topic: str) -> Layout:
+        """See `Layouts.ask`."""
+        return Layout(topic)
+
+
 @dataclass(frozen=True, slots=True)
 class Stores:
     """All by which an engine keeps timers.
@@ -288,6 +321,7 @@ class Stores:
     topics: TopicStore
     hints: WakeHints
     places: Places
+    layouts: Layouts = field(default_factory=OnePartition)
     promotions: Promotions | None = None
     groups: LeaseSource | None = None
 

@@ -38,6 +38,14 @@ def name(field: str, value: str) -> str:
     return value
 
 
+def topic(field: str, value: str) -> str:
+    """Check a topic's name: that of `name`, without a `#`, which divides topic and partition in the names of
+    keys. Raises `InvalidField`."""
+    if "#" in value:
+        raise InvalidField(field, "contains a #, which names partitions; leave it out")
+    return name(field, value)
+
+
 def plain_names(values: Sequence[str]) -> bool:
     """Whether there are names, and all are of the usual kind. This takes a fifth of what `name` takes for
     each. False does not mean that one is invalid."""

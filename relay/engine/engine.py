@@ -92,6 +92,7 @@ class Engine:
         self._source_of: SourceOf = lambda topic: stores.source(policies(topic))
         self._promotions = stores.promotions
         self._topics = stores.topics
+        self._layouts = stores.layouts
         self._hints = stores.hints
         self._policies = policies
         self._instruments = instruments
@@ -325,7 +326,8 @@ class Engine:
 
     async def page(self, topic: str, *, state: TimerState | None, limit: int, cursor: str) -> Page:
         """Read a page of a topic."""
-        return await self._store.list(topic, state=state, limit=limit, cursor=cursor)
+        layout = await self._layouts.ask(topic)
+        return await self._store.list(layout, state=state, limit=limit, cursor=cursor)
 
     # Calls of applications that take deliveries
 

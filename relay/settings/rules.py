@@ -12,6 +12,7 @@ from relay.core import validate
 from relay.core.dispatch import Dispatch
 from relay.core.endpoints import addresses, redis_url
 from relay.core.errors import InvalidField
+from relay.core.partitions import MAX_PARTITIONS, is_count
 from relay.core.policy import TopicPolicy
 
 
@@ -44,6 +45,8 @@ def not_a_bool(value: Any) -> Any:
 
 def topic(value: str) -> str:
     """Check a topic's name."""
+    if "#" in value:
+        raise ValueError("the topic's name contains a #, which names partitions; leave it out")
     return _name(value, "the topic's name ")
 
 
@@ -203,6 +206,33 @@ def dispatch_fits(dispatch: str, *, mode: str, group: str) -> None:
         raise Misfit("stream.group", "must name the application, as in billing, since dispatch is stream")
     if dispatch == "list" and mode == "push":
         raise Misfit("delivery.mode", "must be stream, since dispatch is list: workers take what is there")
+
+
+def partitions(value: int) -> int:
+    """Check the number of a topic's partitions. Raises `ValueError`."""
+    if not is_count(value):
+        raise ValueError(f"must be a power of two from 1 to {MAX_PARTITIONS}, got {value}")
+    return value
+
+
+def partitions_fit(policy: TopicPolicy) -> None:
+    """Refuse several partitions where workers share one list or stream, and bounds that have no share for
+    each partition. Raises `Misfit`."""
+    if policy.partitions == 1:
+        return
+    if policy.dispatch is not Dispatch.LEASE:
+        raise Misfit(
+            "partitions",
+            f"must be 1 while dispatch is {policy.dispatch.value}: its workers look in one place",
+        )
+    bounds = (
+        ("max_waiting", policy.max_waiting),
+        ("dead_letters.max_count", policy.dead_letters.max_count),
+        ("journal_max_length", policy.journal_max_length),
+    )
+    for name, bound in bounds:
+        if 0 < bound < policy.partitions:
+            raise Misfit(name, f"must be at least partitions, which is {policy.partitions}, got {bound}")
 
 
 DISPATCHED = ("stream", "list")

@@ -19,6 +19,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from relay.core.dispatch import Dispatch, ListPolicy, Reclaim, StreamPolicy
 from relay.core.endpoints.listener_bounds import CallBounds, ConnectionBounds
 from relay.core.endpoints.redis_url import with_credentials
+from relay.core.partitions import MAX_PARTITIONS
 from relay.core.policy import DeadLetterPolicy, Policies, RetryPolicy, TopicPolicy
 from relay.core.secrets import MASK, mask
 from relay.core.validate import MOST_PAYLOAD_BYTES
@@ -583,6 +584,14 @@ class PolicySettings(Section):
         ge=0,
         le=1_000_000_000,
     )
+    partitions: Annotated[Whole, AfterValidator(rules.partitions)] = field(
+        1,
+        "",
+        "The number of partitions of a new topic, a power of two. A topic of which something is kept goes on "
+        "as it is. See [partitions.md](../how-to/partitions.md).",
+        ge=1,
+        le=MAX_PARTITIONS,
+    )
     journal: bool = field(
         False, "", "Record every change of the topic's timers in Redis. See [journal.md](journal.md)."
     )
@@ -604,6 +613,7 @@ class PolicySettings(Section):
     @model_validator(mode="after")
     def _times_fit(self) -> Self:
         rules.dispatch_fits(self.dispatch, mode=self.delivery.mode, group=self.stream.group)
+        rules.partitions_fit(self.to_policy())
         rules.times_fit(self.to_policy())
         return self
 

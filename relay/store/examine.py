@@ -16,6 +16,7 @@ from relay.core.errors import ServiceError, StoreError, StoreUnavailable
 from relay.core.instants import SECOND
 from relay.core.journal import Journals
 from relay.core.outcomes import ACKED, ClaimRequest, Ending, Extension, Limits, Settlement, Verb
+from relay.core.partitions import Layout
 from relay.core.policy import TopicPolicy
 from relay.core.timers import NewTimer
 from relay.store.dispatch.promotions import RedisPromotions
@@ -170,7 +171,9 @@ async def refusals(
         await attempt("ask for a sign of life", store.ping)
         await attempt("schedule", lambda: store.schedule(topic, timers))
         await attempt(
-            "read", lambda: store.get(topic, "a"), lambda: store.list(topic, state=None, limit=1, cursor="")
+            "read",
+            lambda: store.get(topic, "a"),
+            lambda: store.list(Layout(topic), state=None, limit=1, cursor=""),
         )
         await attempt(
             "claim",

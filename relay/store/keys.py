@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+FIRST = "#0"
+"""How the name of a topic's first partition ends, where the topic has a layout."""
+
 
 @dataclass(frozen=True, slots=True)
 class KeyNames:
@@ -11,6 +14,11 @@ class KeyNames:
 
     With `hash_tags` it is `prefix:{topic}`: a Redis Cluster keeps in one slot what shares the part
     in braces. Neither prefixes nor topics contain any.
+
+    A partition's name may stand in a topic's place; see `relay.core.partitions`. The keys of `topic#0` are
+    those of the topic, but for the lease records: under the plain name of those lies the topic's layout, so
+    that a relay that knows nothing of it is refused by its scripts, which find a string where they want a
+    hash.
     """
 
     timeline: str = "timers_timeline"
@@ -38,7 +46,7 @@ class KeyNames:
         return (
             f"{self.timeline}:{tag}",
             f"{self.payloads}:{tag}",
-            f"{self.leases}:{tag}",
+            self.key("leases", topic),
             f"{self.dead}:{tag}",
             f"{self.pause}:{tag}",
             f"{self.journal}:{tag}",
@@ -47,11 +55,16 @@ class KeyNames:
     def key(self, name: str, topic: str, *, group: str = "", consumer: str = "", run: str = "") -> str:
         """One key of a topic, by the name that the scripts' headers have for it. `group` is one of those that
         read the topic's stream, `consumer` one of its readers, `run` a load's; none has a colon, so that no
-        two of two topics meet in one key. `absent` is a key that nobody ever writes."""
+        two of two topics meet in one key. `absent` is a key that nobody ever writes, `layout` the one that
+        holds how many partitions the topic has, if it has several."""
         if name == "pace":
             return self.pace
         if name == "absent":
             return f"{self.topics}:absent:{self._tag(topic)}"
+        if name == "leases":
+            return f"{self.leases}:{self._tag(topic)}{FIRST if topic.endswith(FIRST) else ''}"
+        if name == "layout":
+            return f"{self.leases}:{self._tag(topic)}"
         of_group = f"{group}:" if name in ("retries", "group", "latest") else ""
         of_run = f"{run}:" if name == "ledger" else ""
         of_consumer = f"{consumer}:" if name == "latest" else ""
@@ -77,4 +90,5 @@ class KeyNames:
         return f"{self.topics}:pace"
 
     def _tag(self, topic: str) -> str:
-        return f"{{{topic}}}" if self.hash_tags else topic
+        name = topic.removesuffix(FIRST)
+        return f"{{{name}}}" if self.hash_tags else name

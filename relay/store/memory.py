@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from time import monotonic
 
 from relay.core.errors import GivenUp, InvalidField
@@ -26,6 +27,7 @@ from relay.core.outcomes import (
     Verb,
     Verdict,
 )
+from relay.core.partitions import Layout
 from relay.core.timers import (
     NO_CONDITION,
     NO_CONTENT,
@@ -270,9 +272,9 @@ class MemoryStore:
         """What is kept of the topic's journal, the oldest first."""
         return list(self._journal.batches.get(topic, ()))
 
-    async def list(self, topic: str, *, state: TimerState | None, limit: int, cursor: str) -> Page:
+    async def list(self, layout: Layout, *, state: TimerState | None, limit: int, cursor: str) -> Page:
         """See `TimerStore.list`. Raises `InvalidField`."""
-        order = self._order(topic)
+        order = sorted(chain.from_iterable(map(self._order, layout.partitions)), key=_place)
         if cursor:
             instant, _, timer_id = cursor.partition(" ")
             if not instant.isdecimal():

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from relay.core.instants import SECOND
 from relay.core.outcomes import Extension, Limits, Reason, Verb
+from relay.core.partitions import Layout
 from relay.core.timers import Condition, NewTimer
 from tests.servers import start_server
 from tests.settlements import end_of
@@ -254,7 +255,7 @@ def restore(bench: Bench, recorded: dict[str, Any]) -> None:
 
 async def understood(bench: Bench) -> dict[str, Any]:
     """What is read of the topic: timers, dead letters, the journal, and how it stands."""
-    page = await bench.store.list(bench.topic, state=None, limit=100, cursor="")
+    page = await bench.store.list(Layout(bench.topic), state=None, limit=100, cursor="")
     timers = [await bench.store.get(bench.topic, timer.timer_id) for timer in page.timers]
     letters = [await bench.topics.dead_letter(bench.topic, dead_id) for dead_id in bench.dead_ids()]
     return {

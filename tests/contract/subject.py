@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from relay.core.journal import JournalBatch, JournalRecord
+from relay.core.partitions import Layout
 from relay.core.ports import TimerStore
 from relay.core.timers import StoredTimer, TimerState
 from tests.worlds.scripts.asking import NOW, Scheduling
@@ -65,7 +66,7 @@ class Subject(Scheduling):
 
     async def everything(self) -> list[StoredTimer]:
         """All that can be seen of the topic, with content."""
-        page = await self.store.list(self.topic, state=None, limit=500, cursor="")
+        page = await self.store.list(Layout(self.topic), state=None, limit=500, cursor="")
         return [await self.get(timer.timer_id) for timer in page.timers]
 
     async def pages(
@@ -76,7 +77,7 @@ class Subject(Scheduling):
         found: list[list[str]] = []
         cursor = ""
         while True:
-            page = await self.store.list(self.topic, state=state, limit=limit, cursor=cursor)
+            page = await self.store.list(Layout(self.topic), state=state, limit=limit, cursor=cursor)
             found.append([timer.timer_id for timer in page.timers])
             if not page.cursor:
                 return found

@@ -7,6 +7,7 @@ import pytest
 from relay.core.errors import InvalidField
 from relay.core.instants import SECOND
 from relay.core.outcomes import Verb
+from relay.core.partitions import Layout
 from relay.core.timers import NewTimer, StoredTimer, TimerState
 from tests.contract.subject import Subject
 from tests.worlds.scripts.asking import LEASE, N1, NOW
@@ -26,7 +27,7 @@ async def test_in_the_order_of_next_claim(subject: Subject) -> None:
     await subject.claim(N1)
     await subject.schedule("later", NOW + 2 * LEASE)
     await subject.schedule("soon", NOW + 1)
-    page = await subject.store.list(subject.topic, state=None, limit=10, cursor="")
+    page = await subject.store.list(Layout(subject.topic), state=None, limit=10, cursor="")
     assert page.timers == [
         StoredTimer("soon", TimerState.PENDING, NOW + 1, NOW + 1, 0),
         StoredTimer("leased", TimerState.LEASED, NOW, NOW + LEASE, 0),
@@ -103,4 +104,4 @@ async def test_a_cursor_that_no_page_gave(subject: Subject, cursor: str) -> None
     """It is refused by the field's name."""
     await subject.schedule("a")
     with pytest.raises(InvalidField, match=r"^page_token: "):
-        await subject.store.list(subject.topic, state=None, limit=5, cursor=cursor)
+        await subject.store.list(Layout(subject.topic), state=None, limit=5, cursor=cursor)

@@ -12,6 +12,7 @@ import pytest
 from relay.core.errors import InvalidField
 from relay.core.instants import LATEST, SECOND
 from relay.core.outcomes import ClaimRequest, Limits, Verb, Verdict, nonces
+from relay.core.partitions import Layout
 from relay.core.timers import Change, DeadLetter, NewTimer, TopicStats
 from relay.store.server.connect import open_client
 from relay.store.server.server import Server
@@ -323,5 +324,5 @@ async def test_orphans(operated: Operated) -> None:
     assert await operated.topics.repair(operated.topic, sorted(found)) == (1, 1)
     assert await operated.topics.orphans(operated.topic, limit=10) == ([], False)
     assert await operated.topics.orphans(operated.topic, limit=10) == ([], True)
-    page = await operated.store.list(operated.topic, state=None, limit=10, cursor="")
+    page = await operated.store.list(Layout(operated.topic), state=None, limit=10, cursor="")
     assert {timer.timer_id for timer in page.timers} == {"whole", "late"}

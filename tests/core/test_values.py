@@ -47,7 +47,7 @@ def test_the_error_tree() -> None:
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, Exception)]
     assert all(issubclass(kind, errors.ServiceError) and kind.__doc__ for kind in kinds)
     store: set[type] = {errors.StoreUnavailable, errors.StoreFull, errors.WrongKeyType, errors.StoreRefused}
-    store.update((errors.GivenUp, errors.OpenOutcome))
+    store.update((errors.GivenUp, errors.OpenOutcome, errors.OtherLayout))
     assert {kind for kind in kinds if issubclass(kind, errors.StoreError)} == {errors.StoreError, *store}
 
 

@@ -10,6 +10,7 @@ import anyio
 
 from relay.core.instants import SECOND
 from relay.core.outcomes import Verb, Verdict
+from relay.core.partitions import Layout
 from tests.interop.neighbours import Neighbours, fresh, now
 from tests.interop.sides import Call, Failed, Side, cancel, empty, no_timers, publish, score, working
 from tests.settlements import end_of
@@ -225,7 +226,7 @@ async def test_each_sees_the_others_timers(pair: Neighbours, publisher: Side, wo
     async with working(pair, worker, lambda _: hold.wait()) as one:
         await one.called()
         assert sorted(await pair.broker.get_pending_timers(pair.topic)) == ["held", "later"]
-        page = await pair.store.list(pair.topic, state=None, limit=10, cursor="")
+        page = await pair.store.list(Layout(pair.topic), state=None, limit=10, cursor="")
         states = {timer.timer_id: timer.state.value for timer in page.timers}
         held = "leased" if worker == "relay" else "pending"
         assert {name: state.lower() for name, state in states.items()} == {"held": held, "later": "pending"}

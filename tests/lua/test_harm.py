@@ -9,6 +9,7 @@ import pytest
 from relay.core.errors import StoreError, StoreFull, WrongKeyType
 from relay.core.instants import LATEST, SECOND
 from relay.core.outcomes import ClaimRequest, Limits, Verb, Verdict
+from relay.core.partitions import Layout
 from relay.core.timers import Change, Changed, Condition, NewTimer
 from relay.store.codec.lease_record import LEASED, PENDING
 from relay.store.server.manifest import manifest
@@ -30,7 +31,7 @@ CALLS: dict[str, Call] = {
     "timeline/schedule": lambda bench: bench.store.schedule(bench.topic, [NewTimer("a", b"x", due=NOW)]),
     "timeline/cancel": lambda bench: bench.store.cancel(bench.topic, ["a"]),
     "timeline/get": lambda bench: bench.store.get(bench.topic, "a"),
-    "timeline/list": lambda bench: bench.store.list(bench.topic, state=None, limit=5, cursor=""),
+    "timeline/list": lambda bench: bench.store.list(Layout(bench.topic), state=None, limit=5, cursor=""),
     "timeline/claim": lambda bench: bench.claim(N2),
     "timeline/claimed": lambda bench: bench.store.claimed(bench.topic, REQUEST, since=NOW, until=NOW),
     "timeline/settle": lambda bench: bench.settle("a", N1, Verb.ACK),

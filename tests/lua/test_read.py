@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from relay.core.instants import LATEST, SECOND
+from relay.core.partitions import Layout
 from relay.core.timers import StoredTimer, TimerState
 from relay.store.codec import envelope
 from relay.store.codec.lease_record import LEASED
@@ -21,7 +22,7 @@ async def pages(bench: Bench, limit: int) -> list[list[str]]:
     found: list[list[str]] = []
     cursor = ""
     while True:
-        page = await bench.store.list(bench.topic, state=None, limit=limit, cursor=cursor)
+        page = await bench.store.list(Layout(bench.topic), state=None, limit=limit, cursor=cursor)
         found.append([timer.timer_id for timer in page.timers])
         if not page.cursor:
             return found
@@ -54,7 +55,7 @@ async def test_list_shows_what_get_shows(bench: Bench) -> None:
     bench.put("high", float("inf"))
     bench.put("low", float("-inf"))
     before = bench.state()
-    page = await bench.store.list(bench.topic, state=None, limit=10, cursor="")
+    page = await bench.store.list(Layout(bench.topic), state=None, limit=10, cursor="")
     assert page.cursor == ""
     assert page.timers == [
         StoredTimer("low", TimerState.PENDING, 0, 0, 0),

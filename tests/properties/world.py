@@ -9,6 +9,7 @@ from hypothesis.stateful import invariant, rule
 
 from relay.core.instants import from_score
 from relay.core.outcomes import Extension, Limits, Reason, Settled, Verb, Verdict, nonces
+from relay.core.partitions import Layout
 from relay.core.timers import Change, NewTimer
 from relay.store.journal.entries import JournalReader
 from tests.properties.actions import ACTIONS, HOUR
@@ -239,7 +240,7 @@ class World(Scene):
         self.ledger.check(
             self.bench.state(), [token for token, held in zip(asked, valid, strict=True) if held]
         )
-        page = self._do(self.bench.store.list(self.bench.topic, state=None, limit=10, cursor=""))
+        page = self._do(self.bench.store.list(Layout(self.bench.topic), state=None, limit=10, cursor=""))
         self.ledger.check_listing(page.timers)
         self.check_journal()
         self.sound = True

@@ -13,6 +13,7 @@ from relay.core.dispatch import Dispatch, ListPolicy, StreamPolicy
 from relay.core.errors import ServiceError, StoreRefused
 from relay.core.journal import Journals
 from relay.core.outcomes import ClaimRequest, Extension, Limits, Verb
+from relay.core.partitions import Layout
 from relay.core.policy import RetryPolicy, TopicPolicy
 from relay.core.timers import Change, Changed, NewTimer
 from relay.store.bulk.columns_call import LoadRows, PackedRows
@@ -110,8 +111,8 @@ async def verbs(store: RedisStore) -> None:
         ends = [end_of("a", N1, Verb.ACK), end_of("b", N1, Verb.NACK, retry_after=0)]
         await store.settle("t", [*ends, end_of("c", N1, Verb.RELEASE)])
         assert await store.get("t", "d")
-        page = await store.list("t", state=None, limit=3, cursor="")
-        assert (await store.list("t", state=None, limit=3, cursor=page.cursor)).timers
+        page = await store.list(Layout("t"), state=None, limit=3, cursor="")
+        assert (await store.list(Layout("t"), state=None, limit=3, cursor=page.cursor)).timers
         await store.run("t", ["d"])
         assert await store.cancel("t", list("bcde")) == [Changed(Change.CANCELLED)] * 4
 

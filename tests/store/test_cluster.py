@@ -11,6 +11,7 @@ import pytest
 from relay.core.dispatch import Dispatch, ListPolicy, StreamPolicy
 from relay.core.errors import StoreRefused, UnfitServer
 from relay.core.outcomes import ClaimRequest, Extension, Limits, Verb, Verdict
+from relay.core.partitions import Layout
 from relay.core.policy import TopicPolicy
 from relay.core.timers import Change, Changed, NewTimer
 from relay.store.dispatch.promotions import RedisPromotions
@@ -79,7 +80,7 @@ async def test_every_script_runs_in_a_cluster(cluster: RunningServer, scheme: st
         assert extended == [Verdict.OK]
         assert await store.settle("orders", [end_of("a", NONCE, Verb.ACK)]) == [Verdict.OK]
         assert await store.get("orders", "b")
-        assert len((await store.list("orders", state=None, limit=5, cursor="")).timers) == 1
+        assert len((await store.list(Layout("orders"), state=None, limit=5, cursor="")).timers) == 1
         assert set(await server.ask("KEYS", "*")) == {
             b"timers_timeline:{orders}",
             b"timers_payloads:{orders}",

@@ -13,6 +13,7 @@ import pytest
 from relay.core.dispatch import Dispatch, StreamPolicy
 from relay.core.journal import Journals
 from relay.core.outcomes import ClaimRequest, Limits, Reason, Verb, Verdict
+from relay.core.partitions import Layout
 from relay.core.policy import TopicPolicy
 from relay.core.timers import Change, Changed, NewTimer
 from relay.store.bulk.columns_call import LoadRows, PackedRows
@@ -64,7 +65,7 @@ class Limited(Scheduling):
         return await Leasing(self.groups, self.topic).claimed(lease=SECOND)
 
     async def states(self) -> dict[str, str]:
-        page = await self.store.list(self.topic, state=None, limit=99, cursor="")
+        page = await self.store.list(Layout(self.topic), state=None, limit=99, cursor="")
         return {timer.timer_id: timer.state.value for timer in page.timers}
 
 

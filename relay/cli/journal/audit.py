@@ -147,7 +147,7 @@ def _read(path: Path, topic: str) -> Iterator[JournalBatch]:
 
 def _check_topic(topic: str) -> None:
     try:
-        validate.name("topic", topic)
+        validate.topic("topic", topic)
     except InvalidField as error:
         fail(str(error), BAD_INPUT)
 

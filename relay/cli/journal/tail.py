@@ -43,7 +43,7 @@ def tail(
     pause = parse.length(interval, "--interval").total_seconds() if interval is not None else None
     settings = load_settings(config)
     try:
-        validate.name("topic", topic)
+        validate.topic("topic", topic)
         anyio.run(_tail, settings, topic, after, limit, pause, as_json)
     except InvalidField as error:
         fail(f"{'--' if error.field == 'from' else ''}{error}", BAD_INPUT)

@@ -27,6 +27,7 @@ from relay.client.calls.channel import (
 from relay.client.calls.timer_values import STATES_ON_THE_WIRE, TimerState
 from relay.core import validate
 from relay.core.errors import ServiceError, TimerNotFound, TopicFull
+from relay.core.partitions import Layout
 from relay.core.policy import TopicPolicy
 from relay.core.timers import Change, NewTimer, Scheduled
 from relay.core.timers import TimerState as StoredState
@@ -93,7 +94,7 @@ class MemoryService:
 
     def _schedule(self, request: pb.ScheduleRequest) -> pb.ScheduleResponse:
         spec, create = request.timer, request.mode == pb.SCHEDULE_MODE_CREATE
-        topic = validate.name("topic", spec.topic)
+        topic = validate.topic("topic", spec.topic)
         timer_id = spec.timer_id or uuid.uuid4().hex
         trace = dict(trace_context.inject())
         condition = translate.condition(request.condition)
@@ -123,7 +124,7 @@ class MemoryService:
             return pb.ScheduleResult(error=replies.item_error(failure))
 
     def _schedule_columns(self, request: pb.ScheduleColumnsRequest) -> pb.ScheduleColumnsResponse:
-        topic, create = validate.name("topic", request.topic), request.mode == pb.SCHEDULE_MODE_CREATE
+        topic, create = validate.topic("topic", request.topic), request.mode == pb.SCHEDULE_MODE_CREATE
         limit = self._policy.max_payload_bytes
         columns = RequestColumns(request, limit, dict(trace_context.inject()), create=create)
         response = pb.ScheduleColumnsResponse()
@@ -164,10 +165,13 @@ class MemoryService:
         return pb.GetTimerResponse(timer=replies.timer(topic, stored))
 
     def _list(self, request: pb.ListTimersRequest) -> pb.ListTimersResponse:
-        topic = validate.name("topic", request.topic)
+        topic = validate.topic("topic", request.topic)
         found = at_once(
             self._store.list(
-                topic, state=_STATES[request.state], limit=request.page_size, cursor=request.page_token
+                Layout(topic),
+                state=_STATES[request.state],
+                limit=request.page_size,
+                cursor=request.page_token,
             )
         )
         timers = [replies.timer(topic, stored) for stored in found.timers]
@@ -175,7 +179,7 @@ class MemoryService:
 
 
 def _names(request: pb.CancelRequest | pb.GetTimerRequest | pb.RunTimerRequest) -> tuple[str, str]:
-    return validate.name("topic", request.topic), validate.name("timer_id", request.timer_id)
+    return validate.topic("topic", request.topic), validate.name("timer_id", request.timer_id)
 
 
 def _error(failure: ServiceError) -> errors.CallError:

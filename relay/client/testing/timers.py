@@ -17,6 +17,7 @@ from relay.client.testing.service import MemoryService, MemoryState, at_once
 from relay.core.instants import micros
 from relay.core.life import Effect
 from relay.core.outcomes import ClaimRequest, Reason, nonces
+from relay.core.partitions import Layout
 from relay.core.policy import TopicPolicy
 from relay.engine.delivery.leases import Leases
 from relay.store.memory import MemoryStore
@@ -92,7 +93,7 @@ class MemoryTimers:
                     return held
 
     def _head(self, topic: str) -> int | None:
-        page = at_once(self._state.store.list(topic, state=None, limit=1, cursor=""))
+        page = at_once(self._state.store.list(Layout(topic), state=None, limit=1, cursor=""))
         return page.timers[0].next_claim if page.timers else None
 
     def _keep_leases(self) -> None:

@@ -36,7 +36,7 @@ class JournalOptions:
         topics = names_of("topics", given.get("topics", given.get("topic", "")))
         for topic in topics:
             if topic != "*":
-                validate.name("topics", topic)
+                validate.topic("topics", topic)
         if not files and not topics:
             raise InvalidField("topics", "is missing; name topics, or * for all that have a journal")
         return cls(

@@ -120,7 +120,7 @@ class Target:
         """Return the topic if it is valid and admitted. Raises `InvalidField`."""
         if self.closed and topic not in self.own:
             raise InvalidField("topic", f"{topic!r} is not configured, and topics_closed is set")
-        return validate.name("topic", topic)
+        return validate.topic("topic", topic)
 
     def open(self) -> BulkStore:
         """Open a store with a connection of the caller's own."""

@@ -21,7 +21,15 @@ from redis.exceptions import (
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from relay.core.errors import GivenUp, InvalidField, StoreFull, StoreRefused, StoreUnavailable, WrongKeyType
+from relay.core.errors import (
+    GivenUp,
+    InvalidField,
+    OtherLayout,
+    StoreFull,
+    StoreRefused,
+    StoreUnavailable,
+    WrongKeyType,
+)
 
 
 class NotMaster(RedisConnectionError):
@@ -66,6 +74,8 @@ def _refusal(text: str) -> Exception:
     word, _, rest = text.partition(" ")
     if word in ("WRONGKEYTYPE", "WRONGTYPE"):  # the latter is Redis' own, of commands outside scripts
         return WrongKeyType(f"{rest}; move it away or set another key prefix")
+    if word == "LAYOUT":
+        return OtherLayout(rest)
     if word == "OUTOFRANGE":
         return InvalidField("delay", "ends after the year 9999; give a shorter one")
     if word == "GIVENUP":

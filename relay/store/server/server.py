@@ -15,8 +15,9 @@ from redis.asyncio.client import PubSub
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 from relay.core.endpoints.redis_url import Address, parse
-from relay.core.errors import StoreUnavailable
+from relay.core.errors import OtherLayout, StoreUnavailable
 from relay.core.journal import NO_JOURNALS, Journals
+from relay.core.partitions import topic_of
 from relay.core.ports import Places
 from relay.store.keys import KeyNames
 from relay.store.one_place import OnePlace
@@ -96,6 +97,9 @@ class Server:  # see 0073
         self._write_ttl = write_ttl
         self._reports = reports
         self._scripts = Scripts(self.keys, texts, guarded=where.cluster)
+        self.other_layout: Callable[[str, str], None] = ignore
+        """Told the topic of a call that Redis refused because the topic has other partitions, and its
+        layout."""
 
         def commands(at: Address | None = None) -> Client:
             told = reports.stepped_back
@@ -149,7 +153,11 @@ class Server:  # see 0073
         """
         began = monotonic()
         prepared = self._scripts.prepare(call, self._journals.keep)
-        reply = await self._run(prepared)
+        try:
+            reply = await self._run(prepared)
+        except OtherLayout as told:
+            self.other_layout(topic_of(call.topic), told.layout)
+            raise
         if prepared.last:
             reply, trimmed = reply
             if trimmed:
@@ -205,6 +213,18 @@ class Server:  # see 0073
             reply if isinstance(reply, Exception) or call.read is None else call.read(reply)
             for call, reply in zip(calls, replies, strict=True)
         ]
+
+    async def all(self, calls: Sequence[Call[R]]) -> list[R]:
+        """Run scripts that only read, and need the replies of all. Raises `StoreError`."""
+        if len(calls) == 1:
+            return [await self.call(calls[0])]
+        replies: list[R] = []
+        for reply in await self.each(calls):
+            if isinstance(reply, Exception):
+                with translated_errors():
+                    raise reply
+            replies.append(reply)
+        return replies
 
     # ----------------------------------------------------------------- commands
 

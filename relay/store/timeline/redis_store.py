@@ -26,6 +26,7 @@ from relay.core.outcomes import (
     Verb,
     Verdict,
 )
+from relay.core.partitions import Layout
 from relay.core.timers import (
     NO_CONDITION,
     NO_CONTENT,
@@ -177,17 +178,19 @@ class RedisStore:
         reply = await self._server.call(timeline.extend(topic, lease, args))
         return [VERDICTS[word] for word in reply[1:]]
 
-    async def list(self, topic: str, *, state: TimerState | None, limit: int, cursor: str) -> Page:
-        """See `TimerStore.list`. One script call; it looks at `limit` entries."""
+    async def list(self, layout: Layout, *, state: TimerState | None, limit: int, cursor: str) -> Page:
+        """See `TimerStore.list`. A script call for each partition, all at once; each looks at `limit`
+        entries."""
         last_score, last_id = _read_cursor(cursor)
-        more, *entries = await self._server.call(timeline.page(topic, limit, last_score, last_id))
-        timers = [
-            _stored(text_of(entries[i])[0], float(entries[i + 1]), entries[i + 2])
-            for i in range(0, len(entries), 3)
-        ]
+        calls = [timeline.page(each, limit, last_score, last_id) for each in layout.partitions]
+        replies = await self._server.all(calls)
+        found = [tuple(entries[i : i + 3]) for _, *entries in replies for i in range(0, len(entries), 3)]
+        found.sort(key=lambda entry: (float(entry[1]), entry[0]))
+        more = len(found) > limit or any(reply[0] for reply in replies)
+        timers = [_stored(text_of(name)[0], float(score), record) for name, score, record in found[:limit]]
         if state is not None:
             timers = [timer for timer in timers if timer.state is state]
-        return Page(timers, _write_cursor(entries[-2], entries[-3]) if more else "")
+        return Page(timers, _write_cursor(found[:limit][-1][1], found[:limit][-1][0]) if more else "")
 
 
 # A lookup of a member for each timer is expensive: Python 3.11's enums do it in Python.

@@ -21,6 +21,7 @@ from relay.core.outcomes import (
     Settlement,
     Verdict,
 )
+from relay.core.partitions import Layout
 from relay.core.ports import MAX_PER_CALL
 from relay.core.timers import (
     NO_CONDITION,
@@ -251,8 +252,8 @@ class GatedStore(Doors):
             "extend", topic, lambda: self.inner.extend(topic, extensions, lease=lease), extensions
         )
 
-    async def list(self, topic: str, *, state: TimerState | None, limit: int, cursor: str) -> Page:
-        return await self.inner.list(topic, state=state, limit=limit, cursor=cursor)
+    async def list(self, layout: Layout, *, state: TimerState | None, limit: int, cursor: str) -> Page:
+        return await self.inner.list(layout, state=state, limit=limit, cursor=cursor)
 
 
 class Registered(Doors):

@@ -9,6 +9,7 @@ from typing import Any, cast
 from anyio.abc import TaskGroup
 
 from relay.core.outcomes import Ending, Verb
+from relay.core.partitions import Layout
 from relay.core.policy import Policies, RetryPolicy, TopicPolicy
 from relay.core.ports import Stores, TimerStore, TopicStore, WakeHints
 from relay.core.timers import NewTimer, StoredTimer, TimerState
@@ -157,7 +158,7 @@ class World(Engines):
 
     async def stored(self, topic: str = TOPIC) -> dict[str, TimerState]:
         """All timers of a topic."""
-        page = await self.store.inner.list(topic, state=None, limit=100_000, cursor="")
+        page = await self.store.inner.list(Layout(topic), state=None, limit=100_000, cursor="")
         return {timer.timer_id: timer.state for timer in page.timers}
 
     async def leased(self, topic: str = TOPIC) -> set[str]:

@@ -1,0 +1,1 @@
+"""Topics of several partitions."""

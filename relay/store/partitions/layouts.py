@@ -1,0 +1,59 @@
+"""Which partitions each topic has, as far as this process knows."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from relay.core.errors import StoreRefused
+from relay.core.partitions import Layout
+from relay.store.server.server import Server
+from relay.store.verbs import layout
+
+log = logging.getLogger(__name__)
+
+
+class RedisLayouts:
+    """The `Layouts` of the topics on a server. `wished` says how many partitions a new topic is to have.
+
+    A topic that is to have one is taken for one of one, without a question, until Redis refuses a call and
+    says that it has several: most topics have one, and this costs them nothing.
+    """
+
+    def __init__(self, server: Server, wished: Callable[[str], int] = lambda _: 1) -> None:
+        self.changed: list[Callable[[str], None]] = []
+        self._server = server
+        self._wished = wished
+        self._known: dict[str, Layout] = {}
+        server.other_layout = self.learn
+
+    def known(self, topic: str) -> Layout | None:
+        """See `Layouts.known`."""
+        found = self._known.get(topic)
+        return Layout(topic) if found is None and self._wished(topic) == 1 else found
+
+    async def ask(self, topic: str) -> Layout:
+        """See `Layouts.ask`. One script call."""
+        wished = self._wished(topic)
+        self.learn(topic, (await self._server.call(layout.begin(topic, wished))).decode())
+        return self._known[topic]
+
+    def learn(self, topic: str, text: str) -> None:
+        """Take in what Redis says of a topic, and tell `changed` if that is new. Raises `StoreRefused` for a
+        text that is not a layout."""
+        try:
+            found = Layout.parse(topic, text)
+        except ValueError as problem:
+            raise StoreRefused(f"{self._server.keys.key('layout', topic)}: {problem}") from None
+        before = self._known.get(topic)
+        if before == found:
+            return
+        self._known[topic] = found
+        wished = self._wished(topic)
+        if before is None and wished not in (1, found.count):
+            log.warning(
+                "the topic has another number of partitions than the setting, which is for new topics",
+                extra={"topic": topic, "partitions": found.count, "setting": wished},
+            )
+        for changed in self.changed:
+            changed(topic)
