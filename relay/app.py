@@ -16,10 +16,10 @@ from anyio.abc import TaskGroup
 
 from relay import __version__
 from relay.api.call_time import CallTime
+from relay.core.endpoints.secrets import mask
 from relay.core.errors import CannotListen, ServiceError, StoreUnavailable
 from relay.core.journal import Journals
 from relay.core.ports import Stores
-from relay.core.secrets import mask
 from relay.engine.clock import SystemClock
 from relay.engine.engine import Engine
 from relay.engine.event_loop import loop_factory, recent_stall

@@ -15,6 +15,8 @@ MAX_PARTITIONS = 1024
 
 _OCCURRENCE = re.compile(r"@\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,6})?Z(?:~\d+)?", re.ASCII)
 
+_TEXT = re.compile(r"([1-9]\d{0,17}) ([1-9]\d{0,3})", re.ASCII)
+
 
 def hashed(timer_id: str) -> str:
     """The part of an id that counts: what stands before the last `@` of an id that ends as the occurrences of
@@ -37,7 +39,7 @@ def topic_of(partition: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class Layout:  # see 0083
     """How a topic is laid out: `epoch` grows with each change, `count` is its number of partitions.
 
     A topic without a layout in Redis has epoch 0 and one partition, of the topic's own name. Those of a topic
@@ -59,10 +61,10 @@ class Layout:
         `ValueError`."""
         if not text:
             return cls(topic)
-        epoch, count = map(int, text.split(" "))
-        if epoch < 1 or not is_count(count):
-            raise ValueError(f"{text!r} is not a layout; its form is 'epoch partitions'")
-        return cls(topic, epoch, count)
+        found = _TEXT.fullmatch(text)
+        if found is None or not is_count(int(found[2])):
+            raise ValueError(f"{text!r} is not a layout; one reads 'epoch partitions', as in '1 8'")
+        return cls(topic, int(found[1]), int(found[2]))
 
     def partition(self, timer_id: str) -> str:
         """The name of the partition that has the id."""

@@ -8,8 +8,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from relay.core.endpoints.secrets import mask
 from relay.core.errors import ServiceError
-from relay.core.secrets import mask
 from relay.settings import describe
 from relay.settings.rules import Misfit
 

@@ -19,9 +19,9 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from relay.core.dispatch import Dispatch, ListPolicy, Reclaim, StreamPolicy
 from relay.core.endpoints.listener_bounds import CallBounds, ConnectionBounds
 from relay.core.endpoints.redis_url import with_credentials
+from relay.core.endpoints.secrets import MASK, mask
 from relay.core.partitions import MAX_PARTITIONS
 from relay.core.policy import DeadLetterPolicy, Policies, RetryPolicy, TopicPolicy
-from relay.core.secrets import MASK, mask
 from relay.core.validate import MOST_PAYLOAD_BYTES
 from relay.settings import rules
 
@@ -586,7 +586,7 @@ class PolicySettings(Section):
     )
     partitions: Annotated[Whole, AfterValidator(rules.partitions)] = field(
         1,
-        "",
+        "partitions",
         "The number of partitions of a new topic, a power of two. A topic of which something is kept goes on "
         "as it is. See [partitions.md](../how-to/partitions.md).",
         ge=1,

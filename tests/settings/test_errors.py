@@ -132,6 +132,34 @@ def test_an_unknown_key(tmp_path: Path, content: str, expected: str) -> None:
             "defaults.delivery.mode: must be stream: name each pushed topic in topics",
         ),
         (
+            "topics: {a.b: {partitions: 6}}",
+            "topics.a.b.partitions: must be a power of two from 1 to 1024, got 6",
+        ),
+        (
+            "topics: {a.b: {partitions: 2048}}",
+            "topics.a.b.partitions: must be a whole number of partitions from 1 to 1024, got 2048",
+        ),
+        (
+            "topics: {a.b: {partitions: 2, dispatch: list}}",
+            "topics.a.b.partitions: must be 1 while dispatch is list: its workers look in one place",
+        ),
+        (
+            "topics: {a.b: {partitions: 2, dispatch: stream, stream: {group: x}}}",
+            "topics.a.b.partitions: must be 1 while dispatch is stream: its workers look in one place",
+        ),
+        (
+            "topics: {a.b: {partitions: 8, max_waiting: 7}}",
+            "topics.a.b.max_waiting: must be at least partitions, which is 8, got 7",
+        ),
+        (
+            "topics: {a.b: {partitions: 8, dead_letters: {max_count: 7}}}",
+            "topics.a.b.dead_letters.max_count: must be at least partitions, which is 8, got 7",
+        ),
+        (
+            "topics: {'a#b': {}}",
+            "topics.a#b: the topic's name contains a #, which names partitions; leave it out",
+        ),
+        (
             "topics: {a.b: {dispatch: stream}}",
             "topics.a.b.stream.group: must name the application, as in billing, since dispatch is stream",
         ),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from relay.core.secrets import mask
+from relay.core.endpoints.secrets import mask
 from relay.settings import Settings, SettingsError, load
 
 SECRET = "hunter2"

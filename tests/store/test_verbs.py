@@ -10,7 +10,7 @@ from relay.core.outcomes import NO_LIMITS, ClaimRequest
 from relay.store.keys import KeyNames
 from relay.store.server.manifest import manifest, verbs
 from relay.store.server.scripts import Call, Scripts
-from relay.store.verbs import bulk, people, ready_list, stream, timeline
+from relay.store.verbs import bulk, layout, people, ready_list, stream, timeline
 
 REQUEST = ClaimRequest(limit=1, lease=2, nonce=b"n" * 16, max_bytes=3)
 ONE = stream.Consumer("billing", "one")
@@ -53,6 +53,7 @@ CALLS: list[Call[Any]] = [
     bulk.keep_marks("t", "1", "d", lock=1, ttl=2),
     bulk.close_marks("t", "1", "d"),
     bulk.pace(1),
+    layout.begin("t", 8),
 ]
 COLUMNS = {"bulk/replace": 3, "bulk/insert": 3, "bulk/guarded_load": 3}
 """Arguments that come behind those of the call: a batch by columns."""

@@ -15,8 +15,8 @@ from relay.cli.terminal import output
 from relay.cli.terminal.exits import FAILURE, OK, UNAVAILABLE
 from relay.cli.terminal.redis_connection import advice, unheeded
 from relay.core.dispatch import Dispatch
+from relay.core.endpoints.secrets import mask
 from relay.core.errors import ServiceError, StoreError, StoreUnavailable, UnfitServer
-from relay.core.secrets import mask
 from relay.settings import Settings, SettingsError, doubtful, load
 from relay.settings.keys import key_names
 from relay.store import examine

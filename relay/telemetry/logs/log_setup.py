@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
-from relay.core.secrets import MASK, mask
+from relay.core.endpoints.secrets import MASK, mask
 from relay.telemetry.logs.lean_structlog import (
     EventDict,
     EventRenamer,

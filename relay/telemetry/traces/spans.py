@@ -20,9 +20,9 @@ from opentelemetry.trace import (
 )
 from opentelemetry.util.types import AttributeValue
 
+from relay.core.endpoints.secrets import mask
 from relay.core.errors import ServiceError
 from relay.core.outcomes import Verb, Verdict
-from relay.core.secrets import mask
 from relay.core.timers import ClaimedTimer
 from relay.telemetry.traces.derived_ids import Ids, Namer, derived
 from relay.telemetry.traces.trace_context import carrier, renamed
