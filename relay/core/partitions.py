@@ -79,5 +79,5 @@ class Layout:  # see 0083
 
 
 def is_count(count: int) -> bool:
-    """Whether a topic may have so many partitions: a power of two from 1 to 1,024."""
+    """Whether a topic may have this number of partitions: a power of two from 1 to 1,024."""
     return 1 <= count <= MAX_PARTITIONS and count & (count - 1) == 0
