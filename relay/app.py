@@ -32,6 +32,7 @@ from relay.settings.keys import key_names
 from relay.store.dispatch.promotions import KnownGroups, RedisPromotions
 from relay.store.dispatch.stream_groups import RedisGroups
 from relay.store.partitions.layouts import RedisLayouts
+from relay.store.partitions.topics import PartitionedTopics
 from relay.store.server.connect import guess
 from relay.store.server.fitness import check_server
 from relay.store.server.hints import RedisHints
@@ -189,12 +190,13 @@ def put_together(
 ) -> Engine:
     """Make the engine over its stores."""
     policies, known_groups = settings.policies(), KnownGroups()
+    layouts = RedisLayouts(server, lambda topic: policies(topic).partitions)
     stores = Stores(
         RedisStore(server, largest=policies.largest),
-        RedisTopics(server, largest=policies.largest),
+        PartitionedTopics(RedisTopics(server, largest=policies.largest), layouts),
         hints,
         server.places,
-        RedisLayouts(server, lambda topic: policies(topic).partitions),
+        layouts,
         RedisPromotions(server, policies, known_groups=known_groups),
         RedisGroups(server, policies, known_groups=known_groups),
     )

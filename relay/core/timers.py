@@ -287,8 +287,8 @@ class DeadPage:
 class TopicStats:
     """The state of a topic: all `timers`, those that are `due`, `first`, which is the next instant of a
     claim, the `dead` letters and the instant of the oldest, and `paused_until`. `dispatched` is the state of
-    its list or stream, if the relay knows that it has one. The last field is the number of records that its
-    journal keeps, if the relay knows of one."""
+    its list or stream, if the relay knows that it has one. `journal_keeps` is the number of records that its
+    journal keeps, if the relay knows of one; `partitions` is the number of the topic's partitions."""
 
     topic: str
     now: int
@@ -300,3 +300,4 @@ class TopicStats:
     paused_until: int | None
     dispatched: DispatchState | None = None
     journal_keeps: int = 0
+    partitions: int = 1
