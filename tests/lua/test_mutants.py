@@ -22,6 +22,7 @@ from tests.lua import test_schedule as schedule
 from tests.lua import test_settle as settle
 from tests.lua.breaks import BREAKS
 from tests.lua.breaks_insert import KILLERS as OF_INSERT
+from tests.lua.breaks_layout import KILLERS as OF_LAYOUT
 from tests.lua.killers_failure import OF_FAILURE, Scenario
 from tests.lua.killers_journal import OF_JOURNAL
 from tests.lua.killers_load import OF_LOAD
@@ -161,6 +162,7 @@ KILLERS: dict[str, tuple[Scenario, ...]] = {
     **OF_JOURNAL,
     **OF_LOAD,
     **OF_INSERT,
+    **OF_LAYOUT,
 }
 
 

@@ -10,7 +10,8 @@ from relay.store.partitions.dead_ids import DeadId
 
 
 def stats_of(topic: str, parts: Sequence[TopicStats]) -> TopicStats:
-    """The state of a topic by those of its partitions. It counts as paused while any of its partitions is, as after a call of which a part failed."""
+    """The state of a topic. It counts as paused while any of its partitions is, as after a call of which a
+    part failed."""
     return TopicStats(
         topic=topic,
         now=max(each.now for each in parts),

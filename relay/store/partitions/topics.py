@@ -119,7 +119,7 @@ class PartitionedTopics:
             ]
             return page_of(await _each(lambda call: call(), calls), limit)
 
-        return await self._begun(topic, read)
+        return await self._begun(topic, read, (cursor,))
 
     async def dead_letter(self, topic: str, dead_id: str) -> DeadLetter | None:
         """See `TopicStore.dead_letter`. The topic is asked for its layout, since a plain read is not
@@ -144,7 +144,7 @@ class PartitionedTopics:
                 changes.update(zip(places, answer, strict=True))
             return [changes[place] for place in range(len(dead_ids))]
 
-        return await self._begun(topic, write)
+        return await self._begun(topic, write, dead_ids)
 
     async def purge(self, topic: str, dead_ids: Sequence[str]) -> int:
         """See `TopicStore.purge`."""
@@ -155,7 +155,7 @@ class PartitionedTopics:
             parts = _divided(layout, dead_ids)
             return sum(await _each(lambda part: self._topics.purge(part, list(parts[part].values())), parts))
 
-        return await self._begun(topic, write)
+        return await self._begun(topic, write, dead_ids)
 
     async def trim(self, topic: str, *, max_count: int, max_age: int) -> int:
         """See `TopicStore.trim`. Each partition keeps its share."""
@@ -187,16 +187,21 @@ class PartitionedTopics:
 
         return await self._begun(topic, write)
 
-    async def _begun(self, topic: str, work: Callable[[Layout], Awaitable[R]]) -> R:
-        """Do the work; begin again when the topic has other partitions. Raises `StoreError`."""
+    async def _begun(self, topic: str, work: Callable[[Layout], Awaitable[R]], told: Sequence[str] = ()) -> R:
+        """Do the work; begin again when the topic has other partitions. `told` are the names of dead letters
+        that the caller has. Raises `StoreError`."""
         for _ in range(AGAIN):
             with suppress(OtherLayout):
-                return await work(await self._layout(topic))
-        return await work(await self._layout(topic))
+                return await work(await self._layout(topic, told))
+        return await work(await self._layout(topic, told))
 
-    async def _layout(self, topic: str) -> Layout:
+    async def _layout(self, topic: str, told: Sequence[str]) -> Layout:
+        """What is known of a topic without a layout, unless the caller knows of partitions; else what there
+        is."""
         known = self._layouts.known(topic)
-        return known if known is not None and not known.epoch else await self._layouts.ask(topic)
+        if known is not None and not known.epoch and not any("#" in each for each in told):
+            return known
+        return await self._layouts.ask(topic)
 
 
 async def _each(work: Callable[[T], Awaitable[R]], parts: Iterable[T]) -> list[R]:

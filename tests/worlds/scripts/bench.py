@@ -39,7 +39,7 @@ class Bench(Scheduling):
     """One topic. `raw` is a plain client, `store` what is tested; `breaks` are of the scripts in `broken`."""
 
     store: RedisStore
-    broken: tuple[str, ...] = ("timeline/", "people/", "bulk/", "stream/redrive")
+    broken: tuple[str, ...] = ("timeline/", "people/", "bulk/", "layout/", "stream/redrive")
 
     def __init__(self, server: RunningServer, topic: str, *breaks: Break) -> None:
         self.keys = KeyNames().of(topic)

@@ -1,0 +1,25 @@
+"""One-line breaks of what is kept of a topic's layout, and the scenarios that notice each."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from tests.lua import test_layout as layout
+from tests.lua.killers_failure import Scenario
+from tests.worlds.scripts.rules import Break
+
+OF_LAYOUT = {
+    "the layout is overlooked": Break("layout/begin", "layout-stands"),
+    "a topic that is in use begins": Break("layout/begin", "only-an-empty-topic-begins", "local kept = 0"),
+    "a topic with a journal begins": Break("layout/begin", "a-journal-is-kept-too"),
+    "the layout is not told": Break("lib/prelude", "layout-told"),
+}
+
+KILLERS: dict[str, tuple[Scenario, ...]] = {
+    "the layout is overlooked": (layout.test_a_new_topic_begins,),
+    "a topic that is in use begins": tuple(
+        partial(layout.test_a_topic_of_which_something_is_kept, name=name) for name in layout.KEPT
+    ),
+    "a topic with a journal begins": (layout.test_a_journal_is_kept_of_the_topic,),
+    "the layout is not told": (layout.test_the_layout_is_told,),
+}

@@ -1,0 +1,187 @@
+"""What relays know of topics' partitions: who decides, who learns, and under which keys each part lies."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+
+from relay.core.errors import OtherLayout, StoreRefused
+from relay.core.partitions import Layout
+from relay.core.timers import NewTimer
+from relay.store.keys import KeyNames
+from relay.store.partitions.layouts import RedisLayouts
+from relay.store.server.scripts import Call
+from relay.store.server.server import Server
+from relay.store.timeline.redis_store import RedisStore
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from tests.keyspace import Keyspace
+    from tests.servers import RunningServer
+
+LATER = 4_000_000_000_000_000
+
+
+class GatedServer(Server):
+    """Holds each script call back until the gate is open."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url, connections=2, timeout=60.0)
+        self.gate, self.came = anyio.Event(), anyio.Event()
+
+    async def call(self, call: Call[Any]) -> Any:
+        self.came.set()
+        await self.gate.wait()
+        return await super().call(call)
+
+
+@pytest.fixture
+async def two(redis_server: RunningServer) -> AsyncIterator[tuple[GatedServer, GatedServer]]:
+    """The ways of two relays to one server."""
+    async with GatedServer(redis_server.url) as one, GatedServer(redis_server.url) as other:
+        yield one, other
+
+
+async def in_order(
+    servers: tuple[GatedServer, GatedServer], works: tuple[Callable[[], Awaitable[Any]], ...], first: int
+) -> None:
+    """Let both decide what to ask of Redis before either has asked, and one ask before the other."""
+    ended = anyio.Event()
+
+    async def do(number: int) -> None:
+        await works[number]()
+        if number == first:
+            ended.set()
+
+    async with anyio.create_task_group() as tasks:
+        for number, server in enumerate(servers):
+            tasks.start_soon(do, number)
+            await server.came.wait()
+        servers[first].gate.set()
+        await ended.wait()
+        servers[1 - first].gate.set()
+
+
+# -------------------------------------------------------------------------------------- races
+
+
+@pytest.mark.parametrize("first", [0, 1])
+async def test_two_relays_with_different_settings(
+    two: tuple[GatedServer, GatedServer], keyspace: Keyspace, first: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The first that comes decides for both, and the other one says in its log that its setting differs."""
+    topic = keyspace.topic()
+    counts = (4, 8)
+    layouts = RedisLayouts(two[0], lambda _: counts[0]), RedisLayouts(two[1], lambda _: counts[1])
+    assert [each.known(topic) for each in layouts] == [None, None]
+    with caplog.at_level(logging.WARNING):
+        await in_order(two, (lambda: layouts[0].ask(topic), lambda: layouts[1].ask(topic)), first)
+        await layouts[1 - first].ask(topic)
+    assert {each.known(topic) for each in layouts} == {Layout(topic, 1, counts[first])}
+    (record,) = caplog.records
+    told = vars(record)
+    assert (told["topic"], told["partitions"], told["setting"]) == (topic, counts[first], counts[1 - first])
+
+
+@pytest.mark.parametrize("first", [0, 1], ids=["a timer comes first", "the layout comes first"])
+async def test_a_relay_that_presumes_one_partition(
+    two: tuple[GatedServer, GatedServer], keyspace: Keyspace, first: int
+) -> None:
+    """Its first timer makes the topic one of one partition; behind the layout its timer is refused, and it
+    knows the layout by then."""
+    topic = keyspace.topic()
+    presumes, begins = RedisLayouts(two[0]), RedisLayouts(two[1], lambda _: 4)
+    heard: list[str] = []
+    presumes.changed.append(heard.append)
+    refusals: list[str] = []
+
+    async def schedule() -> None:
+        known = presumes.known(topic)
+        assert known == Layout(topic)
+        try:
+            await RedisStore(two[0]).schedule(known.partition("a"), [NewTimer("a", b"x", LATER)])
+        except OtherLayout as refusal:
+            refusals.append(refusal.layout)
+
+    await in_order(two, (schedule, lambda: begins.ask(topic)), first)
+    if first == 0:
+        assert (refusals, heard) == ([], [])
+        assert begins.known(topic) == presumes.known(topic) == Layout(topic)
+        return
+    assert (refusals, heard) == (["1 4"], [topic])
+    assert begins.known(topic) == presumes.known(topic) == Layout(topic, 1, 4)
+    for name in Layout(topic, 1, 4).partitions:
+        assert await RedisStore(two[1]).get(name, "a") is None
+
+
+# ---------------------------------------------------------------------------------- what is known
+
+
+async def test_what_has_changed_is_told_once(valkey: RunningServer, keyspace: Keyspace) -> None:
+    """Whoever has to know of a topic's partitions hears of new ones, and of nothing else."""
+    topic, heard = keyspace.topic(), list[str]()
+    async with Server(valkey.url, connections=2, timeout=60.0) as server:
+        layouts = RedisLayouts(server, lambda _: 2)
+        layouts.changed.append(heard.append)
+        for _ in range(2):
+            assert await layouts.ask(topic) == Layout(topic, 1, 2)
+        layouts.learn(topic, "2 4")
+        assert layouts.known(topic) == Layout(topic, 2, 4)
+    assert heard == [topic, topic]
+
+
+async def test_a_topic_that_is_in_use(
+    valkey: RunningServer, keyspace: Keyspace, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It goes on with one partition, whatever the setting says; the log says so."""
+    topic = keyspace.topic()
+    async with Server(valkey.url, connections=2, timeout=60.0) as server:
+        await RedisStore(server).schedule(topic, [NewTimer("a", b"x", LATER)])
+        layouts = RedisLayouts(server, lambda _: 4)
+        with caplog.at_level(logging.WARNING):
+            for _ in range(2):
+                assert await layouts.ask(topic) == Layout(topic)
+    (record,) = caplog.records
+    assert (vars(record)["partitions"], vars(record)["setting"]) == (1, 4)
+
+
+@pytest.mark.parametrize("text", ["8", "1 3", "0 8", "1 8 2", "1 2048", "x y", "1 -8"])
+async def test_a_text_that_is_no_layout(valkey: RunningServer, keyspace: Keyspace, text: str) -> None:
+    """It is named with its key, and nothing is made of it."""
+    topic = keyspace.topic()
+    async with Server(valkey.url, connections=2, timeout=60.0) as server:
+        layouts = RedisLayouts(server)
+        with valkey.client() as raw:
+            raw.set(f"timers_leases:{topic}", text)
+        with pytest.raises(StoreRefused, match=f"timers_leases:{topic}: .*is not a layout"):
+            await layouts.ask(topic)
+        with pytest.raises(StoreRefused, match="is not a layout"):
+            await RedisStore(server).schedule(topic, [NewTimer("a", b"x", LATER)])
+        assert layouts.known(topic) == Layout(topic)
+
+
+# ------------------------------------------------------------------------------- names of keys
+
+
+@pytest.mark.parametrize("tags", [False, True], ids=["plain", "tagged"])
+def test_the_keys_of_partitions(tags: bool) -> None:
+    """The first partition has the keys of a topic, but for its lease records, in whose place the layout lies;
+    the others have names of their own. All keys of one are in one slot."""
+    names = KeyNames(hash_tags=tags)
+    tag = "{orders}" if tags else "orders"
+    first, whole = names.of("orders#0"), names.of("orders")
+    assert (
+        whole[2] == names.key("leases", "orders") == names.key("layout", "orders") == f"timers_leases:{tag}"
+    )
+    assert first[2] == names.key("leases", "orders#0") == f"timers_leases:{tag}#0"
+    assert [*first[:2], *first[3:]] == [*whole[:2], *whole[3:]]
+    assert names.channel("orders#0") == names.channel("orders")
+    assert names.key("layout", "orders#0") == names.key("layout", "orders")
+    third = "{orders#3}" if tags else "orders#3"
+    assert all(key.endswith(f":{third}") for key in (*names.of("orders#3"), names.channel("orders#3")))
+    assert names.of("orders#10")[2].endswith("{orders#10}" if tags else ":orders#10")
