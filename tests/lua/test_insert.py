@@ -175,10 +175,10 @@ async def test_a_ledger_that_is_refused(bench: Bench) -> None:
 async def test_a_wrong_type(bench: Bench, broken: str) -> None:
     """Nothing is inserted beside somebody else's data."""
     key = bench.ledger() if broken == "ledger" else getattr(bench, broken)
-    bench.raw.set(key, "x")
+    bench.raw.rpush(key, "x")
     with pytest.raises(WrongKeyType):
         bench.insert("a")
-    assert bench.raw.get(key) == b"x"
+    assert bench.raw.lrange(key, 0, -1) == [b"x"]
     bench.raw.delete(key)
     assert (bench.state(), bench.raw.exists(bench.ledger())) == (EMPTY, 0)
 

@@ -107,10 +107,10 @@ async def test_a_wrong_type(bench: Bench, broken: str) -> None:
     """It is named, and nothing is written beside somebody else's data."""
     key = getattr(bench, broken)
     bench.keep = 1000
-    bench.raw.set(key, "x")
-    with pytest.raises(WrongKeyType, match=f"{key} holds a string, not a"):
+    bench.raw.rpush(key, "x")
+    with pytest.raises(WrongKeyType, match=f"{key} holds a list, not a"):
         bench.replace("a")
-    assert bench.raw.get(key) == b"x"
+    assert bench.raw.lrange(key, 0, -1) == [b"x"]
     bench.raw.delete(key)
     assert (bench.state(), bench.raw.exists(bench.journal)) == (EMPTY, 0)
 

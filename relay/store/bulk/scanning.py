@@ -59,8 +59,9 @@ def cut(
 ) -> list[TopicSlice]:
     """The topic, as far as due from `low` (microseconds) until before `high`, in at most `parts` even parts.
 
-    Raises `StoreError`.
+    Raises `StoreError`, and `InvalidField` for a topic of several partitions.
     """
+    store.server.require_one_partition(topic)
     key = store.server.keys.key("timeline", topic)
     first = _count(store, key, low) if low > 0 else 0
     last = store.server.ask("ZCARD", key) if high is None else _count(store, key, high)

@@ -92,7 +92,9 @@ class Loading:
     ) -> str | HeldMarks:
         """The marks' epoch: `epoch` if there were none, and from now on there are. Or whose they are. `lock`
         in microseconds, `ttl` in seconds; `store` is the cold store's name, `place` for people. `take_over`:
-        the plan of another store that nobody keeps is given up."""
+        the plan of another store that nobody keeps is given up. Raises `InvalidField` for a topic of several
+        partitions, and `StoreError`."""
+        self._server.require_one_partition(topic)
         word, *told = self._server.call(
             bulk.open_marks(
                 topic,
@@ -154,7 +156,9 @@ class Loading:
 
     def may_retire(self, topic: str, version: int, token: str) -> None:
         """Make `token` the only one that may retire for the version's rows. None may retire for older rows
-        until it has asked again."""
+        until it has asked again. Raises `InvalidField` for a topic of several partitions, and
+        `StoreError`."""
+        self._server.require_one_partition(topic)
         key = self._server.keys.key("retiring", topic)
         own = version_text(version).encode()
         older = [name for name in self._server.ask("HKEYS", key) if name < own]

@@ -70,12 +70,14 @@ class JournalScan:
         return [name for name in names if self._server.ask("EXISTS", self._key(name))]
 
     def begin(self, topic: str) -> Mark:
-        """Before the oldest entry that is there."""
+        """Before the oldest entry that is there. Raises `InvalidField` for a topic of several partitions."""
+        self._server.require_one_partition(topic)
         found = self._page(topic, "-", "+", 1)
         return Mark("", found[0].first - 1 if found else 0)
 
     def end(self, topic: str) -> Mark:
-        """Behind the newest entry."""
+        """Behind the newest entry. Raises `InvalidField` for a topic of several partitions."""
+        self._server.require_one_partition(topic)
         return self._before(topic, "+")
 
     def ahead(self, topic: str, after: Mark, until: Mark, most: int) -> Mark:

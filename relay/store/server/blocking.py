@@ -18,7 +18,7 @@ from redis.exceptions import NoScriptError, RedisError, ResponseError
 from redis.retry import Retry
 
 from relay.core.endpoints.redis_url import Address, parse
-from relay.core.errors import UnfitServer
+from relay.core.errors import InvalidField, UnfitServer
 from relay.core.journal import NO_JOURNALS, Journals
 from relay.store.keys import KeyNames
 from relay.store.server.connect import Kinds, options_of
@@ -42,6 +42,8 @@ WRITE_TTL = 10.0
 behind `AHEAD` others."""
 
 NO_CLUSTER = "the pipeline can't work on a Cluster of several nodes yet; relays can"
+
+NO_PARTITIONS = "{!r} has several partitions, and the pipeline can't work on such a topic yet; relays can"
 
 R = TypeVar("R")
 
@@ -153,11 +155,18 @@ class BlockingServer:
         return reply_of(answer, self.on_refused_hint) if prepared.script.journaled else answer
 
     def keep(self, topic: str) -> int:
-        """How many changes the topic's journal keeps; 0 if it has none."""
+        """How many changes the topic's journal keeps; 0 if it has none. Raises `InvalidField` for a topic of
+        several partitions."""
         if topic not in self._kept:
+            self.require_one_partition(topic)
             there = self.ask("TYPE", self.keys.key("journal", topic)) == b"stream"
             self._kept[topic] = self._journals.keep(topic) or (KEEP_ALL if there else 0)
         return self._kept[topic]
+
+    def require_one_partition(self, topic: str) -> None:
+        """Raises `InvalidField` for a topic of several partitions, and `StoreError`."""
+        if self.ask("TYPE", self.keys.key("layout", topic)) == b"string":
+            raise InvalidField("topic", NO_PARTITIONS.format(topic))
 
     def _greet(self, connection: AbstractConnection) -> None:
         asked, self._clock = monotonic(), ServerClock()
