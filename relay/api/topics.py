@@ -169,6 +169,7 @@ def _topic(stats: TopicStats, dispatch: Dispatch) -> pb.Topic:
             )
             for each in dispatched.groups
         ],
+        partitions=stats.partitions if stats.partitions > 1 else None,
     )
 
 

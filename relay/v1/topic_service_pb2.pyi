@@ -39,7 +39,7 @@ class ListTopicsResponse(_message.Message):
     def __init__(self, topics: _Optional[_Iterable[_Union[Topic, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class Topic(_message.Message):
-    __slots__ = ("topic", "timers", "due", "next_claim_time", "dead", "oldest_death_time", "paused", "paused_until", "error", "dispatch", "ready", "processing", "entries", "groups")
+    __slots__ = ("topic", "timers", "due", "next_claim_time", "dead", "oldest_death_time", "paused", "paused_until", "error", "dispatch", "ready", "processing", "entries", "groups", "partitions")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     TIMERS_FIELD_NUMBER: _ClassVar[int]
     DUE_FIELD_NUMBER: _ClassVar[int]
@@ -54,6 +54,7 @@ class Topic(_message.Message):
     PROCESSING_FIELD_NUMBER: _ClassVar[int]
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
     GROUPS_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     topic: str
     timers: int
     due: int
@@ -68,7 +69,8 @@ class Topic(_message.Message):
     processing: int
     entries: int
     groups: _containers.RepeatedCompositeFieldContainer[TopicGroup]
-    def __init__(self, topic: _Optional[str] = ..., timers: _Optional[int] = ..., due: _Optional[int] = ..., next_claim_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., dead: _Optional[int] = ..., oldest_death_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., paused: bool = ..., paused_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., error: _Optional[str] = ..., dispatch: _Optional[str] = ..., ready: _Optional[int] = ..., processing: _Optional[int] = ..., entries: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[TopicGroup, _Mapping]]] = ...) -> None: ...
+    partitions: int
+    def __init__(self, topic: _Optional[str] = ..., timers: _Optional[int] = ..., due: _Optional[int] = ..., next_claim_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., dead: _Optional[int] = ..., oldest_death_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., paused: bool = ..., paused_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., error: _Optional[str] = ..., dispatch: _Optional[str] = ..., ready: _Optional[int] = ..., processing: _Optional[int] = ..., entries: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[TopicGroup, _Mapping]]] = ..., partitions: _Optional[int] = ...) -> None: ...
 
 class TopicGroup(_message.Message):
     __slots__ = ("group", "pending", "unread", "waiting", "consumers")

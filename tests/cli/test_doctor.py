@@ -21,10 +21,12 @@ from relay.cli.commands import app
 from relay.cli.daemon import doctor_findings
 from relay.core.dispatch import Dispatch, DispatchState, GroupStats
 from relay.core.instants import SECOND
+from relay.core.partitions import Layout
 from relay.core.timers import TopicStats
 from relay.settings import Settings
 from relay.store.bulk.sweeping import Loading
 from relay.store.examine import ServerFacts
+from relay.store.one_place import OnePlace
 from relay.store.server.blocking import BlockingServer
 from tests.missing import need
 from tests.servers import Kind, RunningServer, free_port, start_server
@@ -482,6 +484,47 @@ def test_a_group_that_takes_no_retries() -> None:
 def test_what_is_just_due_is_not_overdue() -> None:
     stats = TopicStats("t", 100_000_000, 1, 1, 50_000_000, dead=0, oldest_death=None, paused_until=None)
     assert list(doctor_findings.dispatched(stats)) == []
+
+
+def test_partitions(healthy: RunningServer, doctor: Any) -> None:
+    """A layout is no key of a wrong type; what is dead in any partition is seen, and a wrong type of any."""
+    with healthy.client() as client:
+        client.set("timers_leases:orders", "1 4")
+        client.xadd("timers_dead:orders#3", {"timer_id": "a"})
+        seen = doctor(healthy, topics={"orders": {"partitions": 4}})
+        assert (seen.code, seen.results("note")) == (0, ["dead"])
+        assert seen.of("partitions") == ("ok", "'orders' has 4 partitions")
+        assert "'orders' has 1 dead letters" in seen.of("dead")[1]
+        client.set("timers_payloads:orders#2", "theirs")
+        seen = doctor(healthy, topics={"orders": {"partitions": 4}})
+        assert "timers_payloads:orders#2 holds a string and should hold a hash" in seen.of("keys")[1]
+        assert client.get("timers_leases:orders") == b"1 4"
+
+
+def test_partitions_of_a_cluster() -> None:
+    """How many each node has."""
+
+    class Nodes(OnePlace):
+        def of(self, topic: str) -> str:
+            return "b:7001" if topic.endswith("#1") else "a:7000"
+
+    async def ping() -> None: ...
+
+    found = doctor_findings.partitioned(Layout("orders", 1, 4), Nodes(ping))
+    assert found.message == "'orders' has 4 partitions: 3 at a:7000, 1 at b:7001"
+
+
+def test_a_name_from_before_there_were_partitions(healthy: RunningServer, doctor: Any) -> None:
+    """It is told with what it holds and how to be rid of it."""
+    with healthy.client() as client:
+        client.sadd("timers_topics", "old#1", "old#2")
+        client.zadd("timers_timeline:old#1", {"a": 4_000_000_000})
+        seen = doctor(healthy)
+    told = {line["result"]: line["message"] for line in seen.lines if line["check"] == "names"}
+    assert seen.code == 1
+    assert "'old#1' has a # in its name" in told["wrong"]
+    assert "it still holds 1 timers and 0 dead letters" in told["wrong"]
+    assert told["note"].endswith("it is empty: redis-cli srem timers_topics 'old#2'")
 
 
 DISPATCHED = {"jobs": {"dispatch": "list"}, "fan": {"dispatch": "stream", "stream": {"group": "billing"}}}

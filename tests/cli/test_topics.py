@@ -71,6 +71,15 @@ def test_what_stands_behind_a_timeline(run: Run, double: Double) -> None:
     assert "billing: 4 pending, ? unread, 1 waiting, 2 consumers" in run("stats", "fan").stdout
 
 
+def test_the_partitions_of_a_topic(run: Run, double: Double) -> None:
+    """They are told of a topic that has several, and of no other."""
+    standing(double, "many", timers=9, partitions=8)
+    standing(double, "one", timers=9)
+    assert "partitions    8" in run("stats", "many").stdout
+    assert json.loads(run("stats", "many", "--json").stdout)["partitions"] == 8
+    assert "partitions" not in run("stats", "one").stdout + run("stats", "one", "--json").stdout
+
+
 def test_topics_of_nothing(run: Run) -> None:
     assert run("topics").stdout == "no topics: nothing has been scheduled yet\n"
     assert run("topics", "--json").stdout == ""

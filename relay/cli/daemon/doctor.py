@@ -21,6 +21,8 @@ from relay.settings import Settings, SettingsError, doubtful, load
 from relay.settings.keys import key_names
 from relay.store import examine
 from relay.store.dispatch.promotions import RedisPromotions
+from relay.store.partitions.layouts import RedisLayouts, look_up
+from relay.store.partitions.topics import PartitionedTopics
 from relay.store.server.connect import guess
 from relay.store.server.explain import explain, explained
 from relay.store.server.hints import deafness
@@ -153,7 +155,7 @@ async def _use(settings: Settings, server: Server, refused_hints: Sequence[str])
 
 async def _topics(settings: Settings, server: Server) -> AsyncIterator[Finding]:
     """Check each topic that is configured or registered; one line stands for all that are fine."""
-    topics, policies = RedisTopics(server), settings.policies()
+    topics, policies = PartitionedTopics(RedisTopics(server), RedisLayouts(server)), settings.policies()
     promotions = RedisPromotions(server, policies)
     names = sorted({*settings.topics, *await topics.topics()})
     if len(names) > MOST_TOPICS:
@@ -161,8 +163,12 @@ async def _topics(settings: Settings, server: Server) -> AsyncIterator[Finding]:
         yield Finding("topics", "note", words)
     quiet = True
     for name in names[:MOST_TOPICS]:
-        policy = policies(name)
-        foreign = await examine.foreign_types(server, name, journal=policy.journal, policy=policy)
+        policy, layout = policies(name), await look_up(server, name)
+        foreign = [
+            found
+            for part in layout.partitions
+            for found in await examine.foreign_types(server, part, journal=policy.journal, policy=policy)
+        ]
         for key, held, wanted in foreign:
             quiet = False
             yield Finding(
@@ -172,9 +178,12 @@ async def _topics(settings: Settings, server: Server) -> AsyncIterator[Finding]:
             )
         if foreign:
             continue
+        if layout.epoch:
+            yield doctor_findings.partitioned(layout, server.places)
         stats, marks = await topics.stats(name), await examine.sweep_marks(server, name)
         swept = doctor_findings.unfinished(name, marks, stats.now) if marks is not None else ()
-        for finding in (*doctor_findings.dispatched(stats), *swept):
+        unusable = doctor_findings.unusable(stats, server.keys)
+        for finding in (*unusable, *doctor_findings.dispatched(stats), *swept):
             quiet = False
             yield finding
         if policy.dispatch is not Dispatch.LEASE:

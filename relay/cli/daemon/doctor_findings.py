@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from shlex import quote
@@ -9,9 +10,12 @@ from typing import Literal, TypeAlias
 
 from relay.core.dispatch import DispatchState
 from relay.core.instants import SECOND
+from relay.core.partitions import Layout
+from relay.core.ports import Places
 from relay.core.timers import TopicStats
 from relay.settings import Settings
 from relay.store.examine import ROUND_TRIPS, ServerFacts, SweepMarks
+from relay.store.keys import KeyNames
 from relay.store.server.fitness import NEEDS_CLUSTER, OLDEST, spares_timers
 
 Result: TypeAlias = Literal["ok", "note", "wrong"]
@@ -131,6 +135,28 @@ def dispatched(stats: TopicStats) -> Iterator[Finding]:
             f"{stats.topic!r} has {stats.due} timers due, the first for {age:,.0f} s: no application "
             "takes them, or too slowly; see that one has opened a stream for the topic, and its relay's log",
         )
+
+
+def partitioned(layout: Layout, places: Places) -> Finding:
+    """Report how many partitions a topic has, and in a Cluster how many of them each node has."""
+    words = f"{layout.topic!r} has {layout.count} partitions"
+    nodes = Counter(place for place in map(places.of, layout.partitions) if place)
+    where = ", ".join(f"{count} at {place}" for place, count in sorted(nodes.items()))
+    return Finding("partitions", "ok", f"{words}: {where}" if where else words)
+
+
+def unusable(stats: TopicStats, keys: KeyNames) -> Iterator[Finding]:
+    """Report a topic from before there were partitions whose name relays do not take any more."""
+    if "#" not in stats.topic:
+        return
+    words = f"{stats.topic!r} has a # in its name, which names partitions now, so relays refuse the topic"
+    forget = f"redis-cli srem {quote(keys.topics)} {quote(stats.topic)}"
+    if stats.timers or stats.dead:
+        held = f"it still holds {stats.timers} timers and {stats.dead} dead letters"
+        advice = "let a relay from before there were partitions deliver them, or schedule them anew elsewhere"
+        yield Finding("names", "wrong", f"{words}; {held}: {advice}; then {forget}")
+    else:
+        yield Finding("names", "note", f"{words}; it is empty: {forget}")
 
 
 def unfinished(topic: str, marks: SweepMarks, now: int) -> Iterator[Finding]:

@@ -128,6 +128,7 @@ def document(info: TopicInfo) -> dict[str, Any]:
             if info.dispatch == "stream"
             else {}
         ),
+        **({"partitions": info.partitions} if info.partitions > 1 else {}),
     }
 
 
@@ -151,6 +152,7 @@ def _lines(info: TopicInfo, now: datetime) -> list[tuple[str, str]]:
         ("dead", str(info.dead)),
         ("oldest death", _when(info.oldest_death_time, now)),
         ("paused", how_long(info) if info.paused else "no"),
+        *([("partitions", str(info.partitions))] if info.partitions > 1 else []),
         *_behind(info),
     ]
 

@@ -69,6 +69,8 @@ class TopicInfo:
     """With a stream: the entries that it holds."""
     groups: tuple[GroupInfo, ...] = ()
     """With a stream: the state of each of its consumer groups."""
+    partitions: int = 1
+    """The number of its partitions."""
 
     @classmethod
     def from_proto(cls, topic: pb.Topic) -> Self:
@@ -88,6 +90,7 @@ class TopicInfo:
             processing=topic.processing,
             entries=topic.entries,
             groups=tuple(GroupInfo.from_proto(group) for group in topic.groups),
+            partitions=topic.partitions or 1,
         )
 
 

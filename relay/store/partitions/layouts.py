@@ -41,10 +41,7 @@ class RedisLayouts:
     def learn(self, topic: str, text: str) -> None:
         """Take in what Redis says of a topic, and tell `changed` if that is new. Raises `StoreRefused` for a
         text that is not a layout."""
-        try:
-            found = Layout.parse(topic, text)
-        except ValueError as problem:
-            raise StoreRefused(f"{self._server.keys.key('layout', topic)}: {problem}") from None
+        found = _read(self._server, topic, text)
         before = self._known.get(topic)
         if before == found:
             return
@@ -57,3 +54,18 @@ class RedisLayouts:
             )
         for changed in self.changed:
             changed(topic)
+
+
+async def look_up(server: Server, topic: str) -> Layout:
+    """The layout of a topic, in which nothing begins by this: for whoever only reads. Raises `StoreError`."""
+    key = server.keys.key("layout", topic)
+    if await server.ask("TYPE", key) != b"string":
+        return Layout(topic)
+    return _read(server, topic, (await server.ask("GET", key) or b"").decode(errors="replace"))
+
+
+def _read(server: Server, topic: str, text: str) -> Layout:
+    try:
+        return Layout.parse(topic, text)
+    except ValueError as problem:
+        raise StoreRefused(f"{server.keys.key('layout', topic)}: {problem}") from None
