@@ -44,7 +44,7 @@ def not_a_bool(value: Any) -> Any:
 
 
 def topic(value: str) -> str:
-    """Check a topic's name."""
+    """Check a topic's name. Raises `ValueError`."""
     if "#" in value:
         raise ValueError("the topic's name contains a #, which names partitions; leave it out")
     return _name(value, "the topic's name ")

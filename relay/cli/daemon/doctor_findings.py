@@ -153,7 +153,9 @@ def unusable(stats: TopicStats, keys: KeyNames) -> Iterator[Finding]:
     forget = f"redis-cli srem {quote(keys.topics)} {quote(stats.topic)}"
     if stats.timers or stats.dead:
         held = f"it still holds {stats.timers} timers and {stats.dead} dead letters"
-        advice = "let a relay from before there were partitions deliver them, or schedule them anew elsewhere"
+        advice = (
+            "let a relay from before there were partitions deliver them, or schedule them again elsewhere"
+        )
         yield Finding("names", "wrong", f"{words}; {held}: {advice}; then {forget}")
     else:
         yield Finding("names", "note", f"{words}; it is empty: {forget}")
