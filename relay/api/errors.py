@@ -10,6 +10,7 @@ from relay.core.errors import (
     GivenUp,
     InvalidField,
     OpenOutcome,
+    OtherLayout,
     OutOfTime,
     ServiceError,
     StoreFull,
@@ -54,6 +55,9 @@ KINDS: dict[type[ServiceError], ErrorKind] = {
     OpenOutcome: AWAY,
     OutOfTime: ErrorKind(code_pb2.UNAVAILABLE, 503, "out-of-time", "The call's time is over", 1),
     GivenUp: ErrorKind(code_pb2.UNAVAILABLE, 503, "given-up", "The call was too late, and had no effect", 1),
+    OtherLayout: ErrorKind(
+        code_pb2.UNAVAILABLE, 503, "layout-changed", "The topic has other partitions than before", 1
+    ),
     WrongKeyType: ErrorKind(
         code_pb2.FAILED_PRECONDITION, 409, "wrong-key-type", "A key in Redis holds something else"
     ),

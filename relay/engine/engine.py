@@ -14,8 +14,9 @@ import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
 from relay.core.dispatch import Dispatch
-from relay.core.errors import GivenUp, ServiceError, StoreUnavailable, TopicFull
+from relay.core.errors import GivenUp, ServiceError, TopicFull
 from relay.core.outcomes import ACKED, Ending, Verb, nonces
+from relay.core.partitions import Layout, topic_of
 from relay.core.policy import Policies, TopicPolicy
 from relay.core.ports import SourceOf, Stores, TopicStore
 from relay.core.timers import (
@@ -33,9 +34,7 @@ from relay.core.timers import (
     TopicStats,
     content_size,
 )
-from relay.engine.claiming.poller import Poller
-from relay.engine.claiming.promoter import Promoter
-from relay.engine.claiming.timetable import Timetable
+from relay.engine.claiming.timeline_loops import TimelineLoops
 from relay.engine.clock import Clock, SystemClock
 from relay.engine.coalescing.batch import Items, Result
 from relay.engine.coalescing.coalescer import Coalescer
@@ -45,6 +44,7 @@ from relay.engine.delivery.lease_keeper import LeaseKeeper
 from relay.engine.delivery.leases import Lease
 from relay.engine.delivery.session import Session
 from relay.engine.delivery.settler import Settler
+from relay.engine.partitioning import Partitioning
 from relay.engine.redis_health import RedisHealth
 from relay.engine.relay_state import relay_state
 from relay.engine.topic_watch import TopicWatch
@@ -92,14 +92,12 @@ class Engine:
         self._source_of: SourceOf = lambda topic: stores.source(policies(topic))
         self._promotions = stores.promotions
         self._topics = stores.topics
-        self._layouts = stores.layouts
-        self._hints = stores.hints
         self._policies = policies
         self._instruments = instruments
         self._clock = clock or SystemClock()
         self._tracing = tracing or Tracing()
-        self._nonce = nonces()
         self._redis_health = RedisHealth(stores.places, self._clock, instruments)
+        self._partitioning = Partitioning(stores.layouts, self._redis_health)
         self._settler = Settler(
             self._source_of,
             stores.places,
@@ -110,7 +108,10 @@ class Engine:
             self._tracing,
         )
         self._dispatcher = Dispatcher(self._settler, policies, self._clock, instruments, self._tracing)
-        self._dispatcher.capacity_changed = self._capacity_changed
+        self._loops = TimelineLoops(
+            stores, policies, self._dispatcher, self._redis_health, self._clock, instruments, nonces()
+        )
+        self._dispatcher.capacity_changed = self._loops.capacity_changed
         self._keeper = LeaseKeeper(
             self._source_of,
             stores.places,
@@ -146,33 +147,26 @@ class Engine:
             self._clock,
             stores.places,
         )
-        self._pollers: dict[str, tuple[Poller, anyio.CancelScope]] = {}
-        self._promoters: dict[str, Promoter] = {}
-        self._tasks: TaskGroup | None = None
         self._draining = False
-        self._hints_lock = anyio.Lock()
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Run all loops until cancelled."""
-        try:
-            async with anyio.create_task_group() as tasks:
-                self._tasks = tasks
-                for loop in (
-                    self._redis_health.run,
-                    self._settler.run,
-                    self._keeper.run,
-                    self._keeper.renew,
-                    self._schedules.run,
-                    self._cancels.run,
-                    self._registry.run,
-                    self._janitor.run,
-                    self._topic_watch.run,
-                ):
-                    tasks.start_soon(loop)
-                self._start_promoting(tasks)
-                task_status.started()
-        finally:
-            self._tasks = None
+        async with anyio.create_task_group() as tasks:
+            for loop in (
+                self._redis_health.run,
+                self._settler.run,
+                self._keeper.run,
+                self._keeper.renew,
+                self._schedules.run,
+                self._cancels.run,
+                self._registry.run,
+                self._janitor.run,
+                self._topic_watch.run,
+            ):
+                tasks.start_soon(loop)
+            self._start_tidying(tasks)
+            await tasks.start(self._loops.run)
+            task_status.started()
 
     # Calls of producers
 
@@ -193,7 +187,10 @@ class Engine:
         began = self._clock.now()
         timers, spans = self._tracing.schedule({topic: NewTimers.of((timer,))})
         with spans:
-            result = await self._schedules.submit(topic, timers[topic])
+            result = await self._partitioning.begin(
+                topic,
+                lambda layout: self._schedules.submit(layout.partition(timer.timer_id), timers[topic]),
+            )
         self._instruments.schedule_took(topic, self._clock.now() - began, spans.context(topic, 0))
         if result.change is FULL:
             raise self._full(topic)
@@ -206,7 +203,7 @@ class Engine:
         began = self._clock.now()
         timers, spans = self._tracing.schedule(timers, batch=True)
         with spans:
-            results = await self._schedules.submit_many(timers)
+            results = await self._partitioning.schedule(timers, self._schedules.submit_many)
             failed = {topic: _failed(some) for topic, some in results.items()}
             for topic, failures in failed.items():
                 for place, failure in failures.items():
@@ -220,20 +217,22 @@ class Engine:
                     some[place] = self._full(topic)
         return results
 
-    async def _write(self, topic: str, timers: NewTimers, *, deadlines: Sequence[float]) -> list[Scheduled]:
-        results = await self._store.schedule(
-            topic, timers, max_waiting=self._policies(topic).max_waiting, deadlines=deadlines
-        )
-        self._scheduled(topic, results)
+    async def _write(
+        self, partition: str, timers: NewTimers, *, deadlines: Sequence[float]
+    ) -> list[Scheduled]:
+        most = self._partitioning.share(partition, self._policies(partition).max_waiting)
+        results = await self._store.schedule(partition, timers, max_waiting=most, deadlines=deadlines)
+        self._scheduled(partition, results)
         return results
 
-    def _scheduled(self, topic: str, results: list[Scheduled]) -> None:
+    def _scheduled(self, partition: str, results: list[Scheduled]) -> None:
         """Note stored timers. This is not part of answering the caller, who may have gone while the timers
         are there."""
         dues = [result.due for result in results if result.stored and result.due is not None]
         if dues:
+            topic = topic_of(partition)
             self._instruments.count(SCHEDULED, topic, n=len(dues))
-            self._wake_at(topic, min(dues))
+            self._loops.due_at(partition, min(dues))
             self._registry.note(topic)
 
     def _full(self, topic: str) -> TopicFull:
@@ -242,49 +241,49 @@ class Engine:
     async def cancel(self, topic: str, timer_id: str, condition: Condition = NO_CONDITION) -> Changed:
         """Remove a timer for which the condition holds; see `TimerStore.cancel`."""
         if condition == NO_CONDITION:
-            return await self._cancels.submit(topic, [timer_id])
-        (changed,) = await self._written(partial(self._store.cancel, condition=condition), topic, [timer_id])
+            return await self._partitioning.begin(
+                topic, lambda layout: self._cancels.submit(layout.partition(timer_id), [timer_id])
+            )
+        cancel = partial(self._store.cancel, condition=condition)
+        (changed,) = await self._partitioning.begin(
+            topic, lambda layout: self._written(cancel, layout.partition(timer_id), [timer_id])
+        )
         return changed
 
     async def run_timer(self, topic: str, timer_id: str) -> Changed:
         """Make a timer due now; see `TimerStore.run`."""
-        (changed,) = await self._written(self._store.run, topic, [timer_id])
-        if changed.change is Change.RUN:
-            self.wake(topic)
-        return changed
+
+        async def run(layout: Layout) -> Changed:
+            partition = layout.partition(timer_id)
+            (changed,) = await self._written(self._store.run, partition, [timer_id])
+            if changed.change is Change.RUN:
+                self._loops.due_at(partition, 0)
+            return changed
+
+        return await self._partitioning.begin(topic, run)
 
     async def _shared(
         self,
         write: Callable[..., Awaitable[list[Made]]],
-        topic: str,
+        partition: str,
         items: Items,
         deadlines: Sequence[float],
     ) -> list[Made | ServiceError]:
         """Write for several producers; `deadlines` are those of `TimerStore.schedule`."""
-        results = await self._written(partial(write, deadlines=deadlines), topic, items)
+        results = await self._written(partial(write, deadlines=deadlines), partition, items)
         return [GivenUp() if result.change is GIVEN_UP else result for result in results]
 
     async def _written(
-        self,
-        write: Callable[[str, Items], Awaitable[list[Result]]],
-        topic: str,
-        items: Items,
+        self, write: Callable[[str, Items], Awaitable[list[Result]]], partition: str, items: Items
     ) -> list[Result]:
         """Write for a producer, and note whether Redis answered."""
-        health = self._redis_health.of(topic)
-        try:
-            results = await write(topic, items)
-        except GivenUp:
-            raise  # it came too late for its caller, which says nothing of Redis
-        except StoreUnavailable as failure:
-            health.failed(failure)
-            raise
-        health.worked()
-        return results
+        return await self._redis_health.noted(partition, write(partition, items))
 
     async def get(self, topic: str, timer_id: str) -> StoredTimer | None:
         """Read a timer."""
-        return await self._store.get(topic, timer_id)
+        return await self._partitioning.begin(
+            topic, lambda layout: self._store.get(layout.partition(timer_id), timer_id)
+        )
 
     def dispatch(self, topic: str) -> Dispatch:
         """Return where the topic's due timers go."""
@@ -321,13 +320,14 @@ class Engine:
             changes = await self._topics.redrive(topic, dead_ids)
         self._instruments.count(REDRIVEN, topic, n=changes.count(Change.RUN))
         if Change.RUN in changes:
-            self.wake(topic)
+            self._loops.wake(topic)
         return changes
 
     async def page(self, topic: str, *, state: TimerState | None, limit: int, cursor: str) -> Page:
         """Read a page of a topic."""
-        layout = await self._layouts.ask(topic)
-        return await self._store.list(layout, state=state, limit=limit, cursor=cursor)
+        return await self._partitioning.begin(
+            topic, lambda layout: self._store.list(layout, state=state, limit=limit, cursor=cursor)
+        )
 
     # Calls of applications that take deliveries
 
@@ -341,23 +341,17 @@ class Engine:
         if self._draining:
             session.drain(say=True)
             return
-        if self._tasks is None:
+        if not self._loops.running:
             raise RuntimeError("the engine is not running")
-        fresh = self._dispatcher.attach(session)
-        for topic in fresh:
-            self._start_poller(topic, self._tasks)
+        for topic in self._dispatcher.attach(session):
+            self._loops.poll(topic)
             self._registry.note(topic)
         self._keeper.wake()
-        self._tasks.start_soon(self._watch, fresh)
 
     def detach(self, session: Session, *, broken: bool) -> None:
         """Release at once what the session holds; see `Dispatcher.detach`."""
-        idle = self._dispatcher.detach(session, broken=broken)
-        for topic in idle:
-            _, scope = self._pollers.pop(topic)
-            scope.cancel()
-        if self._tasks is not None:
-            self._tasks.start_soon(self._watch, idle)
+        for topic in self._dispatcher.detach(session, broken=broken):
+            self._loops.stop(topic)
 
     def pushed(self) -> dict[str, TopicPolicy]:
         """Return the topics that the relay pushes to their application, instead of waiting for its stream."""
@@ -498,75 +492,17 @@ class Engine:
         if scope.cancelled_caught:
             log.error("Redis did not take the last releases; these timers come again when their leases end")
 
-    def _start_poller(self, topic: str, tasks: TaskGroup) -> None:
-        policy = self._policies(topic)
-        poller = Poller(
-            topic,
-            policy,
-            Timetable(policy, self._clock),
-            self._source_of(topic),
-            self._dispatcher,
-            self._redis_health,
-            self._instruments,
-            self._nonce,
-        )
-        scope = anyio.CancelScope()
-
-        async def run() -> None:
-            with scope:
-                await poller.run()
-
-        self._pollers[topic] = (poller, scope)
-        tasks.start_soon(run)
-
-    def _start_promoting(self, tasks: TaskGroup) -> None:
-        """Start to move due timers out of the timelines of topics with a list or a stream."""
+    def _start_tidying(self, tasks: TaskGroup) -> None:
+        """Tidy the lists and streams of topics that have one."""
         names = self._policies.promoted()
         if self._promotions is None or not names:
             return
-        for topic, policy in names.items():
-            self._promoters[topic] = Promoter(
-                topic,
-                Timetable(policy, self._clock),
-                self._promotions,
-                self._redis_health,
-                self._instruments,
-                self._nonce,
-            )
-            tasks.start_soon(self._promoters[topic].run)
+        for topic in names:
             self._registry.note(topic)
         tidier = Tidier(
             self._promotions, self._topics, names, self._redis_health, self._clock, self._instruments
         )
         tasks.start_soon(tidier.run)
-        tasks.start_soon(self._watch, tuple(names))
-
-    async def _watch(self, topics: Sequence[str]) -> None:
-        """Start or stop to listen for hints on these topics, as their pollers come and go.
-
-        Calls come one at a time, each by the state at its turn. So the last call sees the last state,
-        and a stream that ends while its call is under way does not end the hints of another stream's topic.
-        """
-        for topic in topics:
-            async with self._hints_lock:
-                if topic in self._pollers or topic in self._promoters:
-                    await self._hints.watch(topic, partial(self._wake_at, topic))
-                else:
-                    await self._hints.unwatch(topic)
-
-    def wake(self, topic: str) -> None:
-        """Look for due timers of the topic now."""
-        self._wake_at(topic, 0)
-
-    def _capacity_changed(self, topic: str) -> None:
-        if topic in self._pollers:
-            self._pollers[topic][0].wake()
-
-    def _wake_at(self, topic: str, due: int) -> None:
-        if topic in self._pollers:
-            self._pollers[topic][0].due_at(due)
-        if topic in self._promoters:
-            self._promoters[topic].due_at(due)
 
 
 def _sizes(timers: NewTimers) -> Iterable[int]:

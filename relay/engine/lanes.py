@@ -33,7 +33,8 @@ AnyLane = TypeVar("AnyLane", bound=Lane)
 
 
 class Lanes(dict[str, AnyLane]):  # see 0082
-    """The lane of each topic. All topics of a place share one, which is a task of its own.
+    """The lane of each topic, or of each partition, whose name stands in the topic's stead. All topics of a
+    place share one, which is a task of its own.
 
     `lanes[topic]` makes the lane if the topic's place has none yet; `make` is given the place. On one server
     there is one lane. A topic that has another place than before changes its lane, and a lane without topics

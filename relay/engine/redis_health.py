@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable
 from random import random
+from typing import TypeVar
 
 import anyio
 
@@ -15,6 +17,8 @@ from relay.engine.clock import Clock
 from relay.engine.lanes import Lanes
 from relay.telemetry.metrics.catalogue import STORE_ERRORS
 from relay.telemetry.metrics.instruments import Instruments
+
+T = TypeVar("T")
 
 PING_AFTER = 5.0
 """Seconds without an answer from a place after which it is pinged."""
@@ -165,6 +169,20 @@ class RedisHealth:
         """The view of the topic's place. Ask for it before a call: when that has failed, the topic may have
         another place."""
         return self._views[topic]
+
+    async def noted(self, topic: str, call: Awaitable[T]) -> T:
+        """Make a producer's call about the topic, and note whether Redis answered. Returns the call's answer,
+        or raises its error."""
+        health = self.of(topic)
+        try:
+            answer = await call
+        except GivenUp:
+            raise  # it came too late for its caller, which says nothing of Redis
+        except StoreUnavailable as failure:
+            health.failed(failure)
+            raise
+        health.worked()
+        return answer
 
     def refused(self, sentence: str, failure: Exception, *, said: bool = False, **about: object) -> None:
         """Count what Redis refuses, and would refuse again; log it unless it was `said` already."""

@@ -188,7 +188,7 @@ async def overheard(server: RunningServer) -> list[Saying]:
         bench.raw.delete(*KeyNames().of(topic))
         bench.raw.set(f"{KeyNames().timeline}:{topic}:now", NOW)
     async with served(bench.store, topics=bench.topics) as relay:
-        relay.engine._nonce = nonces(b"recorded")
+        relay.engine._loops._nonce = nonces(b"recorded")
         relay.tune(TOPIC, max_payload_bytes=8)
         client = RelayClient()
         client.double = TappedWire(relay, said)

@@ -239,7 +239,7 @@ async def test_an_application_that_comes_and_goes_leaks_nothing(world: World) ->
         if n % 2:
             app.take()
         await app.leave(broken=n % 5 == 0)
-    assert world.engine._pollers == {}
+    assert world.engine._loops._pollers == {}
     assert world.engine._dispatcher.sessions() == set()
     assert await world.leased() == set()
     assert world.engine._settler.idle

@@ -148,7 +148,7 @@ async def test_whatever_happens_every_timer_is_delivered_and_nothing_leaks(world
         assert engine._settler.idle
         assert engine._dispatcher.sessions() == set()
         assert engine._dispatcher.claiming == 0
-        assert engine._pollers == {}
+        assert engine._loops._pollers == {}
         assert engine.ready() == []
         with anyio.fail_after(30):
             await engine.drain(0.0)

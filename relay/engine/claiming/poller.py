@@ -1,18 +1,18 @@
-"""One topic's poll loop: it sleeps until a timer is due and an application has room, then claims."""
+"""One partition's poll loop: it sleeps until a timer is due and an application has room, then claims."""
 
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import anyio
 
-from relay.core.errors import OpenOutcome, StoreUnavailable
+from relay.core.errors import OpenOutcome, OtherLayout, StoreUnavailable
 from relay.core.instants import micros
 from relay.core.outcomes import ClaimRequest
+from relay.core.partitions import topic_of
 from relay.core.policy import TopicPolicy
 from relay.core.ports import LeaseSource
 from relay.core.timers import Claim
@@ -44,11 +44,11 @@ class LostClaim(NamedTuple):
 
 
 class Poller:
-    """Claims a topic's due timers for as long as the dispatcher has room for them."""
+    """Claims a partition's due timers for as long as the dispatcher has room for those of the topic."""
 
     def __init__(
         self,
-        topic: str,
+        partition: str,
         policy: TopicPolicy,
         timetable: Timetable,
         source: LeaseSource,
@@ -57,7 +57,8 @@ class Poller:
         instruments: Instruments,
         nonce: Callable[[], bytes],
     ) -> None:
-        self._topic = topic
+        self._partition = partition
+        self._topic = topic_of(partition)
         self._policy = policy
         self._source = source
         self._dispatcher = dispatcher
@@ -66,15 +67,19 @@ class Poller:
         self._instruments = instruments
         self._nonce = nonce
         self._timetable = timetable
+        self._turns = dispatcher.claimants(self._topic)
         self._gather_until = 0.0
         """The time until which a claim waits for more room."""
         self._refused = False
         self._lost: LostClaim | None = None
         """The last claim, if what it took has still to be asked for."""
 
-    def wake(self) -> None:
-        """Note that the capacity has changed."""
-        self._timetable.wakeup.set()
+    def capacity_changed(self) -> None:
+        """Note that the capacity has changed, which matters to the one whose turn it is, and to those who
+        gather room."""
+        wakeup = self._timetable.wakeup
+        if self._timetable.next <= self._clock.now() and not self._turns.behind(wakeup):
+            wakeup.set()
 
     def due_at(self, instant: int) -> None:
         """Poll at `instant` at the latest (microseconds by the server's clock; 0 means now)."""
@@ -90,31 +95,41 @@ class Poller:
         reply was lost, ask for what it took instead, and at once."""
         if self._lost is None:
             await self._until_ready()
-        health = self._redis_health.of(self._topic)
+        health = self._redis_health.of(self._partition)
         # This must not be cut short: the reply names timers that nobody else would know to be leased.
         with anyio.CancelScope(shield=True):
             failure = await (self._claim(health) if self._lost is None else self._find(self._lost))
         if isinstance(failure, StoreUnavailable):
             health.failed(failure)
-            await self._redis_health.pause(self._topic)
+            await self._redis_health.pause(self._partition)
         elif failure is None:
             health.worked()
+        elif isinstance(failure, OtherLayout):
+            await self._clock.sleep(REFUSED_WAIT)  # which ends soon: others take this one's stead
         else:
             self._redis_health.refused(
-                "Redis refuses to claim", failure, said=self._refused, topic=self._topic
+                "Redis refuses to claim", failure, said=self._refused, topic=self._partition
             )
             self._refused = True
             await self._clock.sleep(REFUSED_WAIT)
 
     async def _until_ready(self) -> None:
-        while True:
-            now = self._clock.now()
-            free, places = self._dispatcher.room(self._topic)
-            enough = free >= min(places / 4, self._policy.claim_batch)
-            ready = self._timetable.next if enough else max(self._timetable.next, self._gather_until)
-            if free and ready <= now:
-                break
-            await self._clock.wait(self._timetable.wakeup, ready - now if free else math.inf)
+        wakeup = self._timetable.wakeup
+        try:
+            while True:
+                now = self._clock.now()
+                free, places = self._dispatcher.room(self._topic)
+                enough = free >= min(places / 4, self._policy.claim_batch)
+                ready = self._timetable.next if enough else max(self._timetable.next, self._gather_until)
+                if ready > now:
+                    self._turns.leave(wakeup)
+                    await self._clock.wait(wakeup, ready - now)
+                elif self._turns.wait(wakeup) and free:
+                    return
+                else:
+                    await wakeup.wait()
+        finally:
+            self._turns.leave(wakeup)
 
     async def _claim(self, health: PlaceHealth) -> Exception | None:
         sent, began = self._timetable.begin(), time.time_ns()  # see 0015
@@ -129,7 +144,7 @@ class Poller:
                 limits=self._policy.limits,
             )
             try:
-                claim = await self._source.claim(self._topic, request)
+                claim = await self._source.claim(self._partition, request)
             except Exception as failure:  # noqa: BLE001  (whatever it is, it must not end the loop)
                 self._timetable.again()
                 if isinstance(failure, OpenOutcome):
@@ -157,7 +172,7 @@ class Poller:
             # The claim's own places may have gone to another topic since. What finds none is released.
             with self._dispatcher.reserved(self._topic, lost.request.limit):
                 claim = await self._source.claimed(
-                    self._topic, lost.request, since=lost.since, until=lost.until
+                    self._partition, lost.request, since=lost.since, until=lost.until
                 )
         except StoreUnavailable as failure:
             return failure
@@ -168,7 +183,7 @@ class Poller:
         if claim.timers:
             log.warning(
                 "the reply of a claim was lost; its timers are found again",
-                extra={"topic": self._topic, "count": len(claim.timers)},
+                extra={"topic": self._partition, "count": len(claim.timers)},
             )
         self._deliver(claim, lost.request, sent, began)
         return None
@@ -176,7 +191,7 @@ class Poller:
     def _deliver(self, claim: Claim, request: ClaimRequest, sent: float, began: int) -> None:
         if claim.timers:
             self._dispatcher.deliver(
-                self._topic, claim, request.nonce, sent=sent, began=began, policy=self._policy
+                self._partition, claim, request.nonce, sent=sent, began=began, policy=self._policy
             )
 
     def _report(self, claim: Claim) -> None:

@@ -1,4 +1,4 @@
-"""Decides which application gets which timer: sessions by topic, capacity, and one poller for each topic."""
+"""Decides which application gets which timer: sessions by topic, capacity, and whose turn it is to claim."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from relay.engine.delivery.ended_leases import EndedLeases
 from relay.engine.delivery.leases import Lease, Leases
 from relay.engine.delivery.session import Session
 from relay.engine.delivery.settler import Settler
+from relay.engine.delivery.turns import Turns
 from relay.telemetry.metrics.catalogue import CLAIMED, DELIVERED, RETRIED, UNDELIVERABLE
 from relay.telemetry.metrics.instruments import Instruments
 from relay.telemetry.traces.tracing import Tracing
@@ -42,6 +43,7 @@ class Dispatcher:
         self._instruments = instruments
         self._tracing = tracing
         self._sessions: dict[str, list[Session]] = {}
+        self._claimants: dict[str, Turns] = {}
         self._turn = 0
         self.claiming = 0
         """The number of claims that are under way."""
@@ -50,8 +52,10 @@ class Dispatcher:
     def attach(self, session: Session) -> list[str]:
         """Deliver to the session from now on; return the topics that had no session before."""
         fresh = [topic for topic in session.topics if topic not in self._sessions]
+        for topic in fresh:
+            self._sessions[topic], self._claimants[topic] = [], Turns()
         for topic in session.topics:
-            self._sessions.setdefault(topic, []).append(session)
+            self._sessions[topic].append(session)
         session.changed, session.sending = self._changed, self._sending
         self._changed(session)
         return fresh
@@ -67,7 +71,7 @@ class Dispatcher:
             if session in sessions:
                 sessions.remove(session)
                 if not sessions:
-                    del self._sessions[topic]
+                    del self._sessions[topic], self._claimants[topic]
                     idle.append(topic)
         self.release(session.close(), broken=broken)
         return idle
@@ -100,6 +104,11 @@ class Dispatcher:
             places += session.places
         return free, places
 
+    def claimants(self, topic: str) -> Turns:
+        """Return whose turn it is to claim timers of the topic, which has a session: its partitions share
+        the room."""
+        return self._claimants[topic]
+
     @contextmanager
     def reserved(self, topic: str, limit: int) -> Iterator[int]:
         """Keep places for a claim while it is under way; yields their number, at most `limit`.
@@ -126,10 +135,10 @@ class Dispatcher:
                 self._changed(session)
 
     def deliver(
-        self, topic: str, claim: Claim, nonce: bytes, *, sent: float, began: int, policy: TopicPolicy
+        self, partition: str, claim: Claim, nonce: bytes, *, sent: float, began: int, policy: TopicPolicy
     ) -> None:
-        """Hand out timers that were claimed under `nonce`. The call that brought them was sent at `sent`
-        (engine's clock), which is `began` (`time.time_ns`).
+        """Hand out timers of a partition that were claimed under `nonce`. The call that brought them was sent
+        at `sent` (engine's clock), which is `began` (`time.time_ns`).
 
         Leases are counted from then, so that the relay never believes in one for longer than the
         server does.
@@ -141,7 +150,7 @@ class Dispatcher:
         # The server read its clock at some time between; the middle halves the error.
         epoch = (sent + here) / 2 - claim.now / 1e6
         leases = Leases.of(
-            topic,
+            partition,
             claim.timers,
             nonce,
             deadline_time=claim.deadline,
@@ -149,6 +158,7 @@ class Dispatcher:
             silent_until=here + policy.lifetime,
             epoch=epoch,
         )
+        topic = leases.topic
         leases.traces = self._tracing.claimed(topic, claim, began)
         unreadable = [place for place, readable in enumerate(claim.timers.readable) if not readable]
         for place in unreadable:

@@ -32,7 +32,7 @@ _Held: TypeAlias = tuple[Session, Lease]
 
 
 class Renewals:
-    """Renews leases of the topics of one place; a lane of the keeper's, see `Lanes`."""
+    """Renews leases of the partitions of one place; a lane of the keeper's, see `Lanes`."""
 
     def __init__(
         self,
@@ -64,12 +64,12 @@ class Renewals:
         return bool(self._due)
 
     def begin(self, due: dict[str, list[_Held]]) -> None:
-        """Renew these, by topic; only while it is not busy."""
+        """Renew these, by partition; only while it is not busy."""
         self._due = due
         self._wakeup.set()
 
-    def leave(self, topic: str, lane: Renewals) -> bool:
-        """See `Lane.leave`. The keeper finds the topic's leases again, and a lease that is renewed twice is
+    def leave(self, partition: str, lane: Renewals) -> bool:
+        """See `Lane.leave`. The keeper finds the leases again, and a lease that is renewed twice is
         none the worse."""
         return True
 
@@ -84,15 +84,15 @@ class Renewals:
 
     async def step(self) -> None:
         """Make one round. What fails is found again by the keeper's next look."""
-        for topic, held in self._due.items():
-            health = self._redis_health.of(topic)
+        for partition, held in self._due.items():
+            health = self._redis_health.of(partition)
             try:
-                await self._renew(topic, held)
+                await self._renew(partition, held)
             except StoreUnavailable as failure:
                 health.failed(failure)
                 break
             except Exception as failure:  # noqa: BLE001  (whatever it is, it must not end the loop)
-                self._redis_health.refused("Redis refuses to renew", failure, topic=topic)
+                self._redis_health.refused("Redis refuses to renew", failure, topic=partition)
             else:
                 health.worked()
         self._due = {}
@@ -100,8 +100,8 @@ class Renewals:
             self.awaited = False
             self._over()
 
-    async def _renew(self, topic: str, leases: list[_Held]) -> None:
-        ttl = self._policy(topic).lease_ttl
+    async def _renew(self, partition: str, leases: list[_Held]) -> None:
+        ttl = self._policy(partition).lease_ttl
         for start in range(0, len(leases), MAX_PER_CALL):
             part = leases[start : start + MAX_PER_CALL]
             extensions = [
@@ -112,7 +112,7 @@ class Renewals:
             self._urgent -= asked
             sent = self._clock.now()
             try:
-                verdicts = await self._source_of(topic).extend(topic, extensions, lease=micros(ttl))
+                verdicts = await self._source_of(partition).extend(partition, extensions, lease=micros(ttl))
             except (StoreUnavailable, asyncio.CancelledError):
                 self._urgent |= asked
                 raise
@@ -197,7 +197,8 @@ class LeaseKeeper:
                 wanted.add(lease.token)
                 # A call takes one operation per timer; a second lease on it waits for the next step. A stream
                 # may hold an id more than once, and each entry has a proof of its own.
-                due.setdefault(lease.topic, {}).setdefault(lease.proof or lease.timer_id, (session, lease))
+                held = due.setdefault(lease.partition, {})
+                held.setdefault(lease.proof or lease.timer_id, (session, lease))
         self._urgent &= wanted
         for session, leases in over.items():
             self._give_up(session, leases)
@@ -209,13 +210,13 @@ class LeaseKeeper:
         """Let what is due be renewed, but where a round is under way still: it is due at the next look, too,
         and that comes when the round is over."""
         rounds: dict[Renewals, dict[str, list[_Held]]] = {}
-        for topic, held in due.items():
-            rounds.setdefault(self._lanes[topic], {})[topic] = list(held.values())
-        for lane, held_by_topic in rounds.items():
+        for partition, held in due.items():
+            rounds.setdefault(self._lanes[partition], {})[partition] = list(held.values())
+        for lane, held_there in rounds.items():
             if lane.busy:
                 lane.awaited = True
             else:
-                lane.begin(held_by_topic)
+                lane.begin(held_there)
 
     def _give_up(self, session: Session, leases: list[Lease]) -> None:
         silent: Counter[str] = Counter()

@@ -10,6 +10,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, overload
 
 from relay.core.batch import at
+from relay.core.partitions import topic_of
 from relay.core.timers import ClaimedTimer, ClaimedTimers, content_size
 
 if TYPE_CHECKING:  # the client's testing borrows leases, and must not load OpenTelemetry by that
@@ -20,7 +21,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True, eq=False, repr=False)
 class Leases(Sequence["Lease"]):
-    """The exclusive right to deliver some timers of a topic, all from one claim; each is a `Lease`.
+    """The exclusive right to deliver some timers of a partition, all from one claim; each is a `Lease`.
 
     Most of what happens to them happens to all of them at once: they are claimed together, go to one session,
     and go out in one message. So each field is a list with a place for each lease, and `sent` and `sent_at`
@@ -37,6 +38,7 @@ class Leases(Sequence["Lease"]):
     """
 
     topic: str
+    partition: str
     timers: ClaimedTimers
     nonce: bytes
     tokens: list[bytes]
@@ -54,7 +56,7 @@ class Leases(Sequence["Lease"]):
     @classmethod
     def of(
         cls,
-        topic: str,
+        partition: str,
         timers: ClaimedTimers,
         nonce: bytes,
         *,
@@ -63,10 +65,12 @@ class Leases(Sequence["Lease"]):
         silent_until: float,
         epoch: float,
     ) -> Leases:
-        """Make leases of the timers of a claim under `nonce`. `epoch` is the engine's clock at 1970."""
+        """Make leases of the timers of a partition's claim under `nonce`. `epoch` is the engine's clock at
+        1970."""
         count = len(timers)
         return cls(
-            topic=topic,
+            topic=topic_of(partition),
+            partition=partition,
             timers=timers,
             nonce=nonce,
             tokens=[nonce + place.to_bytes(2, "big") for place in range(count)],
@@ -184,6 +188,11 @@ class Lease(_Place):
     def topic(self) -> str:
         """The field of its timer."""
         return self.leases.topic
+
+    @property
+    def partition(self) -> str:
+        """The name of the partition that has its timer."""
+        return self.leases.partition
 
     @property
     def timer(self) -> ClaimedTimer:

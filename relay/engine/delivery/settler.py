@@ -24,8 +24,8 @@ written."""
 
 
 class Settler:  # see 0014
-    """Gathers settlements and receipts per topic while a call is under way, and writes them. Topics of one
-    place wait for each other, and for no others.
+    """Gathers settlements and receipts per partition while a call is under way, and writes them. Partitions
+    of one place wait for each other, and for no others.
 
     A call has one operation per timer: the end of a lease drops the receipt that still waits, and a
     second lease on the same timer waits for the next call. While Redis is away everything stays
@@ -55,15 +55,15 @@ class Settler:  # see 0014
     def settle(self, ends: EndedLeases) -> None:
         """End leases; their session learns for which of them that changes nothing."""
         leases, session = ends.leases, ends.session
-        topic = leases.topic
-        lane = self._lanes[topic]
-        receipts = lane.receipts.get(topic)
+        partition = leases.partition
+        lane = self._lanes[partition]
+        receipts = lane.receipts.get(partition)
         if receipts is not None:
             for place in ends.places:
                 receipts.pop((leases, place), None)
             if not receipts:
-                del lane.receipts[topic]
-        waiting = lane.ends.setdefault(topic, [])
+                del lane.receipts[partition]
+        waiting = lane.ends.setdefault(partition, [])
         if ends.moved_bytes <= MAX_BYTES:  # as most do
             waiting.append(ends)
         else:
@@ -82,11 +82,11 @@ class Settler:  # see 0014
     def receipts(self, received: Iterable[Lease], session: Session) -> None:  # see 0002
         """Record that the application received deliveries; `session` learns if a lease is lost."""
         for leases, places in by_claim(received).items():
-            lane = self._lanes[leases.topic]
+            lane = self._lanes[leases.partition]
             if not lane.receipts:
                 lane.receipts_at = self._clock.now() + RECEIPT_DELAY
                 lane.wakeup.set()
-            receipts = lane.receipts.setdefault(leases.topic, {})
+            receipts = lane.receipts.setdefault(leases.partition, {})
             receipts.update(dict.fromkeys(zip(repeat(leases), places), session))
 
     @property

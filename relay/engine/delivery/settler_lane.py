@@ -1,4 +1,4 @@
-"""What waits to be settled for the topics of one place, and the calls that write it."""
+"""What waits to be settled for the partitions of one place, and the calls that write it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from itertools import islice
 from relay.core.errors import GivenUp, StoreUnavailable
 from relay.core.instants import micros
 from relay.core.outcomes import Ending, Extension, Reason, Settled, Verb, Verdict
+from relay.core.partitions import topic_of
 from relay.core.policy import TopicPolicy
 from relay.core.ports import MAX_PER_CALL, SourceOf
 from relay.core.wakeup import Wakeup
@@ -51,7 +52,7 @@ class SettlingParts:
 
 
 class SettlerLane:
-    """Writes what is settled of the topics of one place. See `Settler`, and `Lanes`."""
+    """Writes what is settled of the partitions of one place. See `Settler`, and `Lanes`."""
 
     def __init__(self, place: str, parts: SettlingParts, lanes: Lanes[SettlerLane]) -> None:
         self.place = place
@@ -69,7 +70,7 @@ class SettlerLane:
         """When the receipts must be written, while there are any."""
         self.wakeup = Wakeup()
         """To be set when there is something to write."""
-        self._topic = ""
+        self._partition = ""
         """That of the call that is under way."""
         self._writing = 0
 
@@ -83,17 +84,17 @@ class SettlerLane:
         """The number of ends of leases that are not in Redis yet."""
         return sum(map(_count, self.ends.values())) + self._writing
 
-    def leave(self, topic: str, lane: SettlerLane) -> bool:
+    def leave(self, partition: str, lane: SettlerLane) -> bool:
         """See `Lane.leave`. What a call under way can't write comes back here first, to stand before what
         came later."""
-        if topic == self._topic:
+        if partition == self._partition:
             return False
-        if topic in self.ends:
-            lane.ends[topic] = self.ends.pop(topic)
-        if topic in self.receipts:
+        if partition in self.ends:
+            lane.ends[partition] = self.ends.pop(partition)
+        if partition in self.receipts:
             others_at = lane.receipts_at if lane.receipts else math.inf
             lane.receipts_at = min(self.receipts_at, others_at)
-            lane.receipts[topic] = self.receipts.pop(topic)
+            lane.receipts[partition] = self.receipts.pop(partition)
         lane.wakeup.set()
         return True
 
@@ -106,41 +107,43 @@ class SettlerLane:
             await self.step()
 
     async def step(self) -> None:
-        """Make one call of each kind for each topic that has something to write now."""
-        topic = ""
+        """Make one call of each kind for each partition that has something to write now."""
+        partition = ""
         try:
-            for topic in list(self.ends):
-                if topic in self.ends:  # otherwise it has left
-                    await self._write_ends(topic)
+            for partition in list(self.ends):
+                if partition in self.ends:  # otherwise it has left
+                    await self._write_ends(partition)
             if self._clock.now() < self.receipts_at:
                 return
-            for topic in list(self.receipts):
-                if topic in self.receipts:  # otherwise their ends overtook them, or it has left
-                    await self._write_receipts(topic)
+            for partition in list(self.receipts):
+                if partition in self.receipts:  # otherwise their ends overtook them, or it has left
+                    await self._write_receipts(partition)
         except StoreUnavailable:
-            # A topic that has left may have a new place that is away, too. Nobody waits for that here.
-            if self._lanes[topic] is self:
-                await self._redis_health.pause(topic)
+            # A partition that has left may have a new place that is away, too. Nobody waits for that here.
+            if self._lanes[partition] is self:
+                await self._redis_health.pause(partition)
 
-    async def _write_ends(self, topic: str) -> None:
-        batch = self._take(topic)
-        health = self._redis_health.of(topic)
+    async def _write_ends(self, partition: str) -> None:
+        batch = self._take(partition)
+        health = self._redis_health.of(partition)
         began = time.time_ns()
         try:
-            results = await self._source_of(topic).settle(topic, batch, limits=self._policy(topic).limits)
+            results = await self._source_of(partition).settle(
+                partition, batch, limits=self._policy(partition).limits
+            )
         except StoreUnavailable as failure:
             health.failed(failure)
             for ends in batch:
                 ends.tried |= not isinstance(failure, GivenUp)
-            self.ends[topic] = batch + self.ends.get(topic, [])
+            self.ends[partition] = batch + self.ends.get(partition, [])
             raise
         except Exception as failure:  # noqa: BLE001  (whatever it is, it must not end the loop)
-            self._redis_health.refused(REFUSED, failure, topic=topic, count=_count(batch))
-            self._trace(topic, batch, [OK] * _count(batch), began, error=type(failure).__name__)
+            self._redis_health.refused(REFUSED, failure, topic=partition, count=_count(batch))
+            self._trace(topic_of(partition), batch, [OK] * _count(batch), began, error=type(failure).__name__)
         else:
             health.worked()
-            self._report(topic, batch, results)
-            self._trace(topic, batch, results, began)
+            self._report(topic_of(partition), batch, results)
+            self._trace(topic_of(partition), batch, results, began)
         finally:
             self._end_call()
         for ends in batch:
@@ -148,10 +151,10 @@ class SettlerLane:
                 ends.session.unwritten -= len(ends.places)
         self._written.set()
 
-    def _take(self, topic: str) -> list[EndedLeases]:
+    def _take(self, partition: str) -> list[EndedLeases]:
         """Take as many ends as fit into a call, in their order. Those of a timer that is among them already
         wait for the next call."""
-        waiting = self.ends.pop(topic)
+        waiting = self.ends.pop(partition)
         taken: list[EndedLeases] = []
         left: list[EndedLeases] = []
         names: set[str] = set()
@@ -164,12 +167,12 @@ class SettlerLane:
             (taken if names.isdisjoint(ends.timer_ids) else left).append(ends)
             names.update(ends.timer_ids)
         if left:
-            self.ends[topic] = left
-        self._topic, self._writing = topic, _count(taken)
+            self.ends[partition] = left
+        self._partition, self._writing = partition, _count(taken)
         return taken
 
     def _end_call(self) -> None:
-        self._topic, self._writing = "", 0
+        self._partition, self._writing = "", 0
         self._lanes.call_ended()
 
     def _report(self, topic: str, batch: list[EndedLeases], results: list[Settled]) -> None:
@@ -209,38 +212,38 @@ class SettlerLane:
         if traced:
             self._tracing.settled(topic, began, traced, count=len(results), error=error)
 
-    async def _write_receipts(self, topic: str) -> None:
-        receipts = self.receipts[topic]
+    async def _write_receipts(self, partition: str) -> None:
+        receipts = self.receipts[partition]
         batch: dict[str, tuple[Lease, Session]] = {}
         for (leases, place), session in islice(receipts.items(), MAX_PER_CALL):
             batch.setdefault(leases.timers.timer_ids[place], (leases[place], session))
         for lease, _ in batch.values():
             del receipts[lease]
         if not receipts:
-            del self.receipts[topic]
-        policy = self._policy(topic)
+            del self.receipts[partition]
+        policy = self._policy(partition)
         extensions = [
             Extension(timer_id=name, nonce=lease.nonce, received=True) for name, (lease, _) in batch.items()
         ]
         # A receipt is written as a renewal, which must not prolong a lease if renewing is off.
         lease_time = micros(policy.lease_ttl) if policy.renew else 0
-        self._topic, self._writing = topic, len(batch)
-        health = self._redis_health.of(topic)
+        self._partition, self._writing = partition, len(batch)
+        health = self._redis_health.of(partition)
         try:
-            verdicts = await self._source_of(topic).extend(topic, extensions, lease=lease_time)
+            verdicts = await self._source_of(partition).extend(partition, extensions, lease=lease_time)
         except StoreUnavailable as failure:
             health.failed(failure)
-            kept = self.receipts.setdefault(topic, {})
+            kept = self.receipts.setdefault(partition, {})
             # A settlement that came meanwhile makes the receipt unnecessary.
             kept.update(
                 (lease, session) for lease, session in batch.values() if lease.token in session.leases
             )
             if not kept:
-                del self.receipts[topic]
+                del self.receipts[partition]
                 self._written.set()  # that may have been all: those who wait look once `_writing` is 0
             raise
         except Exception as failure:  # noqa: BLE001  (whatever it is, it must not end the loop)
-            self._redis_health.refused(REFUSED, failure, topic=topic, count=len(batch))
+            self._redis_health.refused(REFUSED, failure, topic=partition, count=len(batch))
         else:
             health.worked()
             for (lease, session), verdict in zip(batch.values(), verdicts, strict=True):

@@ -30,7 +30,9 @@ class RedisLayouts:
     def known(self, topic: str) -> Layout | None:
         """See `Layouts.known`."""
         found = self._known.get(topic)
-        return Layout(topic) if found is None and self._wished(topic) == 1 else found
+        if found is None and self._wished(topic) == 1:
+            found = self._known[topic] = Layout(topic)
+        return found
 
     async def ask(self, topic: str) -> Layout:
         """See `Layouts.ask`. One script call."""

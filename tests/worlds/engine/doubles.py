@@ -186,6 +186,17 @@ class GatedStore(Doors):
         self.places = GatedPlaces(self)
         self.alike: list[list[str]] = []
         """The timers of each settlement: those that end alike."""
+        self.check: Callable[[str], None] = lambda _: None
+        """Called with the name that each call is about; it raises what Redis refuses."""
+
+    async def through(
+        self, verb: str, topic: str, work: Callable[[], Awaitable[T]], items: Sequence[object] = ()
+    ) -> T:
+        async def checked() -> T:
+            self.check(topic)
+            return await work()
+
+        return await super().through(verb, topic, checked, items)
 
     def settlements(self) -> list[End]:
         """What all calls of `settle` carried."""

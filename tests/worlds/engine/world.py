@@ -20,6 +20,7 @@ from relay.engine.engine import Engine
 from relay.telemetry.traces.tracing import Tracing
 from tests.worlds.engine.doubles import Counts, GatedStore, Hints, Registered
 from tests.worlds.engine.fake_clock import FakeClock, settle
+from tests.worlds.engine.layouts import GatedLayouts
 
 TOPIC = "t"
 
@@ -86,6 +87,8 @@ class Engines:
     def __init__(self, clock: Clock, now: Callable[[], int], policy: TopicPolicy | None = None) -> None:
         self.clock = clock
         self.store = GatedStore(now)
+        self.layouts = GatedLayouts(self.store)
+        self.store.check = self.layouts.check
         self.topics = Registered()
         self.counts = Counts()
         self.policy = policy or TopicPolicy()
@@ -107,7 +110,7 @@ class Engines:
         """An engine; on another store, if one is given."""
         known = topics or cast("TopicStore", self.topics)
         return Engine(
-            Stores(store or self.store, known, hints, self.store.places),
+            Stores(store or self.store, known, hints, self.store.places, self.layouts),
             Policies(self.policy, self.policies, closed=closed),
             self.counts,
             self.clock,

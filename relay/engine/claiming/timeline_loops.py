@@ -1,0 +1,202 @@
+"""Which loops take due timers off timelines: pollers for topics that applications take, and promoters."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import anyio
+from anyio.abc import TaskGroup, TaskStatus
+
+from relay.core.errors import StoreUnavailable
+from relay.core.policy import Policies
+from relay.core.ports import Stores
+from relay.engine.claiming.poller import Poller
+from relay.engine.claiming.promoter import Promoter
+from relay.engine.claiming.timetable import REFUSED_WAIT, Timetable
+from relay.engine.clock import Clock
+from relay.engine.delivery.dispatcher import Dispatcher
+from relay.engine.redis_health import RedisHealth
+from relay.telemetry.metrics.instruments import Instruments
+
+
+@dataclass(slots=True, eq=False)
+class _Polled:
+    """A topic that is polled: its partitions, which are none while its layout is asked for, and the scopes of
+    its tasks."""
+
+    partitions: Sequence[str] = ()
+    scopes: list[anyio.CancelScope] = field(default_factory=list)
+
+    def start(self, loop: Callable[[], Awaitable[None]], tasks: TaskGroup) -> None:
+        """Start a loop that ends with the scopes."""
+        scope = anyio.CancelScope()
+        self.scopes.append(scope)
+
+        async def run() -> None:
+            with scope:
+                await loop()
+
+        tasks.start_soon(run)
+
+
+class TimelineLoops:
+    """A poller for each partition of the topics that applications take, and a promoter for each topic with a
+    list or a stream, with the wake hints that they wait for.
+
+    A topic whose layout is not known is polled once it has been asked for. When a topic has another layout
+    than was known, its pollers are replaced; a claim that is under way then ends as it would have.
+    """
+
+    def __init__(
+        self,
+        stores: Stores,
+        policies: Policies,
+        dispatcher: Dispatcher,
+        redis_health: RedisHealth,
+        clock: Clock,
+        instruments: Instruments,
+        nonce: Callable[[], bytes],
+    ) -> None:
+        self._stores = stores
+        self._policies = policies
+        self._dispatcher = dispatcher
+        self._redis_health = redis_health
+        self._clock = clock
+        self._instruments = instruments
+        self._nonce = nonce
+        self._polled: dict[str, _Polled] = {}
+        self._pollers: dict[str, Poller] = {}
+        """By partition."""
+        self._promoters: dict[str, Promoter] = {}
+        self._tasks: TaskGroup | None = None
+        self._hints_lock = anyio.Lock()
+        stores.layouts.changed.append(self._replace)
+
+    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Run all loops until cancelled."""
+        try:
+            async with anyio.create_task_group() as self._tasks:
+                self._promote(self._tasks)
+                task_status.started()
+                await anyio.sleep_forever()
+        finally:
+            self._tasks = None
+
+    def poll(self, topic: str) -> None:
+        """Take the due timers of a topic, which has a session, until `stop`. Raises `RuntimeError` if the
+        loops do not run."""
+        if self._tasks is None:
+            raise RuntimeError("the loops are not running")
+        layout = self._stores.layouts.known(topic)
+        if layout is None:
+            polled = self._polled[topic] = _Polled()
+            polled.start(partial(self._ask, topic), self._tasks)
+            return
+        polled = self._polled[topic] = _Polled(layout.partitions)
+        for partition in layout.partitions:
+            poller = self._pollers[partition] = self._poller(partition)
+            polled.start(poller.run, self._tasks)
+        self._tasks.start_soon(self._watch, layout.partitions)
+
+    def stop(self, topic: str) -> None:
+        """Poll a topic no more."""
+        polled = self._polled.pop(topic)
+        for scope in polled.scopes:
+            scope.cancel()
+        for partition in polled.partitions:
+            del self._pollers[partition]
+        if self._tasks is not None:
+            self._tasks.start_soon(self._watch, polled.partitions)
+
+    @property
+    def running(self) -> bool:
+        """Whether topics can be polled."""
+        return self._tasks is not None
+
+    def capacity_changed(self, topic: str) -> None:
+        """Note that the applications of a topic have another room."""
+        for partition in self._polled[topic].partitions if topic in self._polled else ():
+            self._pollers[partition].capacity_changed()
+
+    def wake(self, topic: str) -> None:
+        """Look for due timers of the topic now."""
+        for name in (topic, *(self._polled[topic].partitions if topic in self._polled else ())):
+            self.due_at(name, 0)
+
+    def due_at(self, partition: str, due: int) -> None:
+        """Look for due timers of the partition at `due` at the latest (microseconds by the server's clock; 0
+        means now)."""
+        if partition in self._pollers:
+            self._pollers[partition].due_at(due)
+        if partition in self._promoters:
+            self._promoters[partition].due_at(due)
+
+    def _poller(self, partition: str) -> Poller:
+        policy = self._policies(partition)
+        return Poller(
+            partition,
+            policy,
+            Timetable(policy, self._clock),
+            self._stores.source(policy),
+            self._dispatcher,
+            self._redis_health,
+            self._instruments,
+            self._nonce,
+        )
+
+    async def _ask(self, topic: str) -> None:
+        """Ask for a topic's layout until it is known. `_replace` is called then, whoever has asked."""
+        said = False
+        while self._stores.layouts.known(topic) is None:
+            try:
+                await self._redis_health.noted(topic, self._stores.layouts.ask(topic))
+            except StoreUnavailable:
+                await self._redis_health.pause(topic)
+            except Exception as failure:  # noqa: BLE001  (whatever it is, it must not end the loop)
+                self._redis_health.refused(
+                    "Redis refuses to say which partitions a topic has", failure, said=said, topic=topic
+                )
+                said = True
+                await self._clock.sleep(REFUSED_WAIT)
+
+    def _replace(self, topic: str) -> None:
+        """Note that another layout of the topic is known than before."""
+        layout, polled = self._stores.layouts.known(topic), self._polled.get(topic)
+        if self._tasks is None or layout is None or polled is None:
+            return
+        if layout.partitions != polled.partitions:
+            self.stop(topic)
+            self.poll(topic)
+
+    def _promote(self, tasks: TaskGroup) -> None:
+        """Start to move due timers out of the timelines of topics with a list or a stream, which have one
+        partition each."""
+        if self._stores.promotions is None:
+            return
+        names = self._policies.promoted()
+        for topic, policy in names.items():
+            self._promoters[topic] = Promoter(
+                topic,
+                Timetable(policy, self._clock),
+                self._stores.promotions,
+                self._redis_health,
+                self._instruments,
+                self._nonce,
+            )
+            tasks.start_soon(self._promoters[topic].run)
+        tasks.start_soon(self._watch, tuple(names))
+
+    async def _watch(self, partitions: Sequence[str]) -> None:
+        """Start or stop to listen for hints on these partitions, as their pollers come and go.
+
+        Calls come one at a time, each by the state at its turn. So the last call sees the last state,
+        and a stream that ends while its call is under way does not end the hints of another stream's topic.
+        """
+        for name in partitions:
+            async with self._hints_lock:
+                if name in self._pollers or name in self._promoters:
+                    await self._stores.hints.watch(name, partial(self.due_at, name))
+                else:
+                    await self._stores.hints.unwatch(name)
