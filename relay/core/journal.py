@@ -97,8 +97,9 @@ class JournalRecord:
 class JournalBatch:
     """The changes of one call of the store at one instant, `time`.
 
-    `first` and `last` are the numbers of its records within the topic's journal, from 1. `entry` is its place
-    in the stream, from which reading goes on.
+    `first` and `last` are the numbers of its records within the journal, from 1. `entry` is its place in the
+    stream, from which reading goes on; in a topic of several partitions, each of which has a journal, the
+    partition's number follows, as in `1767225600000-0#3`.
     """
 
     entry: str
@@ -107,12 +108,23 @@ class JournalBatch:
     last: int
     records: tuple[JournalRecord, ...]
 
+    @property
+    def place(self) -> tuple[int, str]:
+        """The number of its partition, and the entry's id in the stream of that."""
+        return place_of(self.entry)
+
     def lost_since(self, before: int) -> int:
         """Return how many records are missing between number `before` (0: none) and this batch.
 
         It is negative if the journal went back: after a failover or a restore of Redis, or a removal.
         """
         return self.first - before - 1
+
+
+def place_of(entry: str) -> tuple[int, str]:
+    """The number of the partition that an entry's name tells of, and its id in the stream of that."""
+    entry, _, number = entry.partition("#")
+    return int(number or 0), entry
 
 
 @dataclass(frozen=True, slots=True)

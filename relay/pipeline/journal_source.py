@@ -29,6 +29,7 @@ from relay.pipeline.lake.journal_offsets import (
 from relay.store.journal import files as journal_file
 from relay.store.journal.entries import decode
 from relay.store.journal.scan import EntryGap, Mark
+from relay.store.server.blocking import NO_PARTITIONS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -117,6 +118,8 @@ def _file_topic(name: str) -> str:
             first = next(journal_file.entries(file, name), None)
     except OSError as failure:
         raise InvalidField("files", f"{name} can't be read: {failure.strerror}") from None
+    if first is not None and "#" in first.id:
+        raise InvalidField("files", f"{name}: {NO_PARTITIONS.format(first.topic)}")
     return first.topic if first is not None else ""
 
 

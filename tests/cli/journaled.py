@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from relay.core.journal import Journals
+from relay.core.partitions import Layout
 from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
 from tests.servers import RunningServer
@@ -34,3 +35,17 @@ class Journaled:
                     await getattr(RedisStore(redis), verb)(self.topic, *args, **options)
 
         asyncio.run(run())
+
+    def divide(self, count: int) -> tuple[str, ...]:
+        """Give the topic this number of partitions; their names."""
+        with self.server.client() as client:
+            client.set(f"timers_leases:{self.topic}", f"1 {count}")
+        return Layout(self.topic, 1, count).partitions
+
+    def do_at(self, partition: str, *calls: Call) -> None:
+        """Make calls about one partition."""
+        topic, self.topic = self.topic, partition
+        try:
+            self.do(*calls)
+        finally:
+            self.topic = topic

@@ -10,6 +10,7 @@ import anyio
 import pytest
 
 from relay.core.errors import OtherLayout, StoreRefused
+from relay.core.journal import Journals
 from relay.core.partitions import Layout
 from relay.core.timers import NewTimer
 from relay.store.keys import KeyNames
@@ -163,6 +164,24 @@ async def test_a_text_that_is_no_layout(valkey: RunningServer, keyspace: Keyspac
         with pytest.raises(StoreRefused, match="is not a layout"):
             await RedisStore(server).schedule(topic, [NewTimer("a", b"x", LATER)])
         assert layouts.known(topic) == Layout(topic)
+
+
+async def test_partitions_share_the_length_of_a_journal(valkey: RunningServer, keyspace: Keyspace) -> None:
+    """Each keeps a part, so that all together keep no more; what is dropped is told of the topic. A topic of
+    one partition keeps all."""
+    topic, single = keyspace.topic(), keyspace.topic()
+    keyspace.allow(f"*{topic}*")
+    dropped: list[tuple[str, int]] = []
+    journals = Journals(lambda _: 8, lambda name, count: dropped.append((name, count)))
+    async with Server(valkey.url, connections=2, timeout=60.0, journals=journals) as server:
+        layout = await RedisLayouts(server, lambda name: 4 if name == topic else 1).ask(topic)
+        for name in (layout.partitions[0], layout.partitions[3], single):
+            for n in range(6):
+                await RedisStore(server).schedule(name, [NewTimer(f"t{n}", b"x", LATER)])
+    with valkey.client() as raw:
+        lengths = [raw.xlen(f"timers_journal:{name}") for name in (topic, f"{topic}#3", single)]
+    assert lengths == [2, 2, 6]
+    assert (set(dropped), len(dropped)) == ({(topic, 1)}, 8)
 
 
 # ------------------------------------------------------------------------------- names of keys

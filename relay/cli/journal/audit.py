@@ -18,16 +18,15 @@ from relay.cli.terminal.redis_connection import advice, load_settings
 from relay.core import validate
 from relay.core.audit import Audit, PromiseVerdict
 from relay.core.errors import InvalidField, StoreError, StoreUnavailable, UnfitServer
-from relay.core.journal import JournalBatch
+from relay.core.journal import JournalBatch, place_of
 from relay.settings.keys import key_names
 from relay.store.bulk.lookup import present
 from relay.store.journal import files as journal_file
-from relay.store.journal.entries import JournalReader
+from relay.store.journal.entries import decode
+from relay.store.partitions.journals import TopicJournal
+from relay.store.partitions.layouts import look_up
 from relay.store.server.explain import explained
 from relay.store.server.server import Server
-
-PAGE = 100
-"""Entries that one call to Redis reads; each has at most 1,000 records."""
 
 CODES = {PromiseVerdict.PROVED: OK, PromiseVerdict.REFUTED: FAILURE, PromiseVerdict.UNSAID: BAD_INPUT}
 
@@ -70,34 +69,41 @@ async def replay(server: Server, topic: str, judge: Audit) -> None:
     The end of a timer and its record are one step. So a timer that did not exist when Redis was asked, and
     whose end is not in what was written meanwhile, is gone without a record.
     """
-    reader = JournalReader(server)
-    await _catch_up(reader, topic, judge)
-    living = list(judge.unreconciled())
-    judge.reconcile(living, await present(server, topic, living))
-    await _catch_up(reader, topic, judge)
+    layout = await look_up(server, topic)
+    journal = TopicJournal(server, layout, judge.places)
+    await _catch_up(journal, judge)
+    living: dict[str, list[str]] = {}
+    for timer_id in judge.unreconciled():
+        living.setdefault(layout.partition(timer_id), []).append(timer_id)
+    for partition, timer_ids in living.items():
+        judge.reconcile(timer_ids, await present(server, partition, timer_ids))
+    await _catch_up(journal, judge)
 
 
-async def _catch_up(reader: JournalReader, topic: str, judge: Audit) -> None:
+async def _catch_up(journal: TopicJournal, judge: Audit) -> None:
     """Read to what is the end at this moment: relays may write faster than we read."""
-    ends = {batch.entry for batch in await reader.newest(topic)}
-    while batches := await reader.read(topic, judge.last_entry, count=PAGE):
-        for batch in batches:
-            judge.add(batch)
-            if batch.entry in ends:
-                return
+    ends = await journal.unread()
+    if not ends:
+        return
+    async for raw in journal.behind():
+        judge.add(decode(raw.id, raw.batch))
+        ends.discard(raw.id)
+        if not ends:
+            return
 
 
 def export(config: Path | None, topic: str, path: Path) -> None:
     """Write the stream to a file. If the file exists, go on behind its last entry."""
     _check_topic(topic)
-    after, end = _last_entry(path, topic)
+    after, end = _read_already(path, topic)
     count = 0
 
     async def copy(server: Server) -> None:
         nonlocal count
         with ExitStack() as stack:
             file: BinaryIO | None = None
-            async for raw in journal_file.in_redis(server, topic, after):
+            journal = TopicJournal(server, await look_up(server, topic), after)
+            async for raw in journal.behind():
                 if file is None:  # late, so that no file is made if Redis has nothing, or is away
                     file = stack.enter_context(path.open("r+b" if end else "wb"))
                     file.seek(end)
@@ -114,9 +120,11 @@ def export(config: Path | None, topic: str, path: Path) -> None:
     typer.echo(f"{count} entries written to {path}", err=True)
 
 
-def _last_entry(path: Path, topic: str) -> tuple[str, int]:
-    """Return the id of a file's last whole entry and where it ends; nothing and 0 if no entry is whole."""
-    after, end = "", 0
+def _read_already(path: Path, topic: str) -> tuple[dict[int, str], int]:
+    """Return the id of each partition's last whole entry in a file, and where the last of them ends; nothing
+    and 0 if no entry is whole."""
+    after: dict[int, str] = {}
+    end = 0
     try:
         with path.open("rb") as file:
             for raw in journal_file.entries(file, str(path)):
@@ -125,7 +133,8 @@ def _last_entry(path: Path, topic: str) -> tuple[str, int]:
                         f"{path} is of the topic {raw.topic!r}, not of {topic!r}: name another file",
                         BAD_INPUT,
                     )
-                after, end = raw.id, raw.end
+                number, entry = place_of(raw.id)
+                after[number], end = entry, raw.end
     except (FileNotFoundError, journal_file.CutShort):
         pass  # the whole entries count
     except InvalidField as error:

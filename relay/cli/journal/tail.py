@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,14 +17,15 @@ from relay.core import validate
 from relay.core.errors import InvalidField, StoreError, StoreUnavailable, UnfitServer
 from relay.core.instants import SECOND
 from relay.core.journal import JournalBatch, JournalRecord
+from relay.core.partitions import Layout
 from relay.settings import Settings
 from relay.settings.keys import key_names
-from relay.store.journal.entries import JournalReader
+from relay.store.journal.entries import MAX_BATCHES, checked, decode
+from relay.store.partitions.entry_ids import EntryId
+from relay.store.partitions.journals import TopicJournal
+from relay.store.partitions.layouts import look_up
 from relay.store.server.explain import explained
 from relay.store.server.server import Server
-
-PAGE = 100
-"""Entries that one call to Redis reads; each has at most 1,000 records."""
 
 INSTANTS = ("due", "score", "expires", "previous_due")
 NONCES = ("nonce", "occurrence")
@@ -61,41 +61,41 @@ async def _tail(
     lines = TailLines(as_json)
     url, timeout = settings.redis.location, settings.redis.start_timeout
     keys = key_names(settings.redis)
-    async with Server(url, keys, connections=1, timeout=timeout) as server:
-        reader = JournalReader(server)
-        async with explained():
-            if after is None:
-                for batch in await reader.newest(topic, count=limit):
-                    lines.add(batch)
-                lines.end(limit)
-            else:
-                async for batch in _behind(reader, topic, after):
-                    lines.add(batch)
-                    if lines.count >= limit:
-                        break
+    async with Server(url, keys, connections=1, timeout=timeout) as server, explained():
+        layout = await look_up(server, topic)
+        journal = TopicJournal(server, layout, _places(layout, after) if after else None)
+        if after is None:
+            for raw in await journal.newest(min(limit, MAX_BATCHES)):
+                lines.add(decode(raw.id, raw.batch))
+            lines.end(limit)
+        else:
+            async for raw in journal.behind():
+                lines.add(decode(raw.id, raw.batch))
+                if lines.count >= limit:
+                    break
+            lines.end()
+        if not lines.count and pause is None:
+            words = f"nothing behind {after}" if after else "empty, or the topic has no journal"
+            fail(f"the journal of {output.safe(topic)} is {words}", NOT_FOUND)
+        while pause is not None:
+            async for raw in journal.behind():
+                lines.add(decode(raw.id, raw.batch))
                 lines.end()
-            if lines.last is None and pause is None:
-                words = f"nothing behind {after}" if after else "empty, or the topic has no journal"
-                fail(f"the journal of {output.safe(topic)} is {words}", NOT_FOUND)
-            while pause is not None:
-                start = lines.last.entry if lines.last else after or "0-0"
-                async for batch in _behind(reader, topic, start):
-                    lines.add(batch)
-                    lines.end()
-                task = asyncio.current_task()
-                if task is not None and task.cancelling():
-                    # Ctrl-C cancels this task; redis-py waits by `wait_for`, which in Python 3.11 may swallow
-                    # that.
-                    raise asyncio.CancelledError
-                await anyio.sleep(pause)
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                # Ctrl-C cancels this task; redis-py waits by `wait_for`, which in Python 3.11 may swallow
+                # that.
+                raise asyncio.CancelledError
+            await anyio.sleep(pause)
 
 
-async def _behind(reader: JournalReader, topic: str, after: str) -> AsyncIterator[JournalBatch]:
-    """Yield all batches behind an entry that exist now."""
-    while batches := await reader.read(topic, after, count=PAGE):
-        for batch in batches:
-            yield batch
-        after = batches[-1].entry
+def _places(layout: Layout, after: str) -> dict[int, str]:
+    """Where reading begins in each partition. An id without a partition's number stands for its instant.
+    Raises `InvalidField`."""
+    if not layout.epoch or "#" not in after:
+        return dict.fromkeys(range(layout.count), checked("from", after))
+    where = EntryId.parse("from", after, layout)
+    return {number: where.before(number) for number in range(layout.count)}
 
 
 class TailLines:
@@ -103,15 +103,18 @@ class TailLines:
 
     def __init__(self, as_json: bool) -> None:
         self.count = 0
-        self.last: JournalBatch | None = None
+        self._last: dict[int, JournalBatch] = {}
+        """The last one of each partition."""
         self._as_json = as_json
         self._waiting: list[dict[str, Any]] = []
 
     def add(self, batch: JournalBatch) -> None:
-        """Add one batch, which follows the one before."""
-        if self.last is not None and (missing := batch.lost_since(self.last.last)):
+        """Add one batch, which follows the one before of its partition."""
+        partition, _ = batch.place
+        last = self._last.get(partition)
+        if last is not None and (missing := batch.lost_since(last.last)):
             self._waiting.append({"missing": missing})
-        self.last = batch
+        self._last[partition] = batch
         self.count += len(batch.records)
         for number, record in enumerate(batch.records, batch.first):
             place = {"entry": batch.entry, "number": number, "time": _iso(batch.time)}

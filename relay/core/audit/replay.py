@@ -27,8 +27,8 @@ MOST_GAPS = 100
 
 
 class Audit:
-    """Audits one topic's journal. `add` its batches in order, `reconcile` the timers that live, and read the
-    `report`.
+    """Audits one topic's journal, or those of its partitions. `add` its batches in order, `reconcile` the
+    timers that live, and read the `report`.
 
     It remembers the timers that live, the last 100,000 that ended, the last 10,000 nonces of each relay and
     eight bytes for each first delivery. `exclusive` means that only relays with a journal have ever written
@@ -42,29 +42,29 @@ class Audit:
         self._kinds: Counter[RecordKind] = Counter()
         self._gaps: list[JournalGap] = []
         self._gap_count = self._missing = self._batches = 0
-        self._last = 0
+        self._last: dict[int, int] = {}
+        """The number of each partition's last record."""
+        self.places: dict[int, str] = {}
+        """The entry of each partition's stream that was added last."""
         self._first_entry = self._last_entry = ""
         self._first_time = self._last_time = 0
-
-    @property
-    def last_entry(self) -> str:
-        """The entry of the stream that was added last; empty before the first."""
-        return self._last_entry
 
     def add(self, batch: JournalBatch) -> None:
         """Add the next batch."""
         if not self._batches:
             self._first_entry, self._first_time = batch.entry, batch.time
-        lost = batch.lost_since(self._last)
+        partition, entry = batch.place
+        lost = batch.lost_since(self._last.get(partition, 0))
         if lost > 0:
-            self._gap(batch, lost, MISSING if self._batches else TRIMMED)
+            self._gap(batch, lost, MISSING if partition in self._last else TRIMMED)
         elif lost < 0:
             self._gap(batch, 0, WENT_BACK)
         whole = batch.last - batch.first + 1
         if whole != len(batch.records):
             self._gap(batch, max(whole - len(batch.records), 0), NOT_WHOLE)
         self._batches += 1
-        self._last, self._last_entry, self._last_time = batch.last, batch.entry, batch.time
+        self._last[partition], self.places[partition] = batch.last, entry
+        self._last_entry, self._last_time = batch.entry, batch.time
         self._rules.begin(batch.entry, batch.time)
         for record in batch.records:
             self._kinds[record.kind] += 1

@@ -32,7 +32,7 @@ class JournalReader:
 
         This is one XRANGE. Raises `InvalidField("from", …)` for an invalid entry id, and `StoreError`.
         """
-        start = f"({_checked(after)}" if after else "-"
+        start = f"({checked('from', after)}" if after else "-"
         return await self._page("XRANGE", topic, start, "+", count)
 
     async def newest(self, topic: str, *, count: int = 1) -> list[JournalBatch]:
@@ -88,7 +88,8 @@ def _record(change: journal_pb2.Change, batch: journal_pb2.Batch) -> JournalReco
     )
 
 
-def _checked(entry: str) -> str:
+def checked(field: str, entry: str) -> str:
+    """Return the id of an entry; `field` is what the caller calls it. Raises `InvalidField`."""
     if not _ENTRY.fullmatch(entry):
-        raise InvalidField("from", "is not an entry of a journal, such as 1767225600000-0")
+        raise InvalidField(field, "is not an entry of a journal, such as 1767225600000-0")
     return entry

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
@@ -13,13 +13,9 @@ from relay.core.errors import InvalidField, StoreRefused
 from relay.core.journal import JournalBatch
 from relay.journal.v1 import file_pb2
 from relay.store.journal.entries import decode
-from relay.store.server.server import Server
 
 MOST_BYTES = 64 << 20
 """A length that no entry reaches, since a script's arguments can't be that long."""
-
-PAGE = 100
-"""Entries that one call to Redis reads."""
 
 
 class CutShort(InvalidField):
@@ -98,15 +94,3 @@ def delimited(raw: Raw) -> bytes:
         head.append(size & 127 | 128)
         size >>= 7
     return bytes([*head, size]) + content
-
-
-async def in_redis(server: Server, topic: str, after: str) -> AsyncIterator[Raw]:
-    """The stream's entries behind `after` (empty: all), until there are no more. Raises `StoreError`."""
-    while True:
-        start = f"({after}" if after else "-"
-        found = await server.ask("XRANGE", server.keys.key("journal", topic), start, "+", "COUNT", PAGE)
-        if not found:
-            return
-        for name, fields in found:
-            after = name.decode()
-            yield Raw(after, fields.get(b"b", b""))

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 
 from relay.core.errors import StoreRefused
-from relay.core.partitions import Layout
+from relay.core.partitions import Layout, topic_of
 from relay.store.server.server import Server
 from relay.store.verbs import layout
 
@@ -25,7 +25,7 @@ class RedisLayouts:
         self._server = server
         self._wished = wished
         self._known: dict[str, Layout] = {}
-        server.other_layout = self.learn
+        server.other_layout, server.share = self.learn, self._share
 
     def known(self, topic: str) -> Layout | None:
         """See `Layouts.known`."""
@@ -33,6 +33,10 @@ class RedisLayouts:
         if found is None and self._wished(topic) == 1:
             found = self._known[topic] = Layout(topic)
         return found
+
+    def _share(self, partition: str, total: int) -> int:
+        layout = self.known(topic_of(partition))
+        return total if layout is None else layout.share(total)
 
     async def ask(self, topic: str) -> Layout:
         """See `Layouts.ask`. One script call."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from relay.core.timers import DeadPage, TopicStats
-from relay.store.partitions.dead_ids import DeadId
+from relay.store.partitions.entry_ids import EntryId
 
 
 def stats_of(topic: str, parts: Sequence[TopicStats]) -> TopicStats:
@@ -29,19 +29,21 @@ def stats_of(topic: str, parts: Sequence[TopicStats]) -> TopicStats:
     )
 
 
-def page_of(pages: Sequence[DeadPage], limit: int) -> DeadPage:
-    """Up to `limit` letters of the pages of all partitions, in their order.
+def in_order(pages: Sequence[Sequence[str]], goes_on: Sequence[bool]) -> list[EntryId]:
+    """The entries of a page of each partition, in their order. `goes_on`: whether more comes behind the page.
 
-    A partition whose page is not its last says nothing of what comes behind that page, so the letters of the
-    others end there, too.
+    Nothing is known of what comes behind a page, so the entries of the other partitions end there, too.
     """
-    found = {
-        DeadId.of(letter.dead_id, number): letter
-        for number, page in enumerate(pages)
-        for letter in page.letters
-    }
-    ends = [DeadId.of(page.cursor, number) for number, page in enumerate(pages) if page.cursor]
-    order = sorted(dead_id for dead_id in found if not ends or dead_id <= min(ends))
-    more = bool(ends) or len(order) > limit
-    letters = [replace(found[dead_id], dead_id=str(dead_id)) for dead_id in order[:limit]]
+    ends = [EntryId.of(page[-1], n) for n, page in enumerate(pages) if page and goes_on[n]]
+    order = sorted(EntryId.of(entry, n) for n, page in enumerate(pages) for entry in page)
+    return [entry for entry in order if entry <= min(ends)] if ends else order
+
+
+def page_of(pages: Sequence[DeadPage], limit: int) -> DeadPage:
+    """Up to `limit` letters of the pages of all partitions, in their order."""
+    found = {EntryId.of(letter.dead_id, n): letter for n, page in enumerate(pages) for letter in page.letters}
+    entries = [[letter.dead_id for letter in page.letters] for page in pages]
+    order = in_order(entries, [bool(page.cursor) for page in pages])
+    more = any(page.cursor for page in pages) or len(order) > limit
+    letters = [replace(found[entry], dead_id=str(entry)) for entry in order[:limit]]
     return DeadPage(letters, letters[-1].dead_id if more else "")

@@ -8,20 +8,18 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-import anyio
-
-from relay.core.errors import OtherLayout, ServiceError, StoreError
+from relay.core.errors import OtherLayout, StoreError
 from relay.core.partitions import Layout
 from relay.core.ports import MAX_PER_CALL, Layouts, TopicStore
 from relay.core.timers import Change, DeadLetter, DeadPage, TopicStats
-from relay.store.partitions.dead_ids import DeadId
+from relay.store.partitions.entry_ids import EntryId
+from relay.store.partitions.for_each import for_each
 from relay.store.partitions.merging import page_of, stats_of
 
 AGAIN = 2
 """How often a call begins again because the topic has other partitions than were known."""
 
 R = TypeVar("R")
-T = TypeVar("T")
 
 
 class PartitionedTopics:
@@ -45,7 +43,7 @@ class PartitionedTopics:
         """See `TopicStore.stats`. A call for each partition, all at once."""
 
         async def read(layout: Layout) -> TopicStats:
-            return stats_of(topic, await _each(self._topics.stats, layout.partitions))
+            return stats_of(topic, await for_each(self._topics.stats, layout.partitions))
 
         return await self._begun(topic, read)
 
@@ -67,7 +65,7 @@ class PartitionedTopics:
             with suppress(StoreError):
                 await self._layouts.ask(topic)
 
-        await _each(ask, list(topics))
+        await for_each(ask, list(topics))
 
     async def _read(self, topics: Iterable[str]) -> dict[str, TopicStats]:
         """The state of those topics of which every partition can be read."""
@@ -91,7 +89,7 @@ class PartitionedTopics:
             first, *others = layout.partitions
             end = await self._topics.pause(first, until=until, duration=duration)
             if end is not None:
-                await _each(partial(self._topics.pause, until=end), others)
+                await for_each(partial(self._topics.pause, until=end), others)
             return end
 
         return await self._begun(topic, write)
@@ -100,7 +98,7 @@ class PartitionedTopics:
         """See `TopicStore.resume`."""
 
         async def write(layout: Layout) -> None:
-            await _each(self._topics.resume, layout.partitions)
+            await for_each(self._topics.resume, layout.partitions)
 
         await self._begun(topic, write)
 
@@ -110,14 +108,14 @@ class PartitionedTopics:
         async def read(layout: Layout) -> DeadPage:
             if not layout.epoch:
                 return await self._topics.dead_page(topic, limit=limit, cursor=cursor)
-            after = DeadId.parse("page_token", cursor, layout) if cursor else None
+            after = EntryId.parse("page_token", cursor, layout) if cursor else None
             calls = [
                 partial(
                     self._topics.dead_page, name, limit=limit, cursor=after.before(number) if after else ""
                 )
                 for number, name in enumerate(layout.partitions)
             ]
-            return page_of(await _each(lambda call: call(), calls), limit)
+            return page_of(await for_each(lambda call: call(), calls), limit)
 
         return await self._begun(topic, read, (cursor,))
 
@@ -127,7 +125,7 @@ class PartitionedTopics:
         layout = await self._layouts.ask(topic)
         if not layout.epoch:
             return await self._topics.dead_letter(topic, dead_id)
-        where = DeadId.parse("dead_id", dead_id, layout)
+        where = EntryId.parse("dead_id", dead_id, layout)
         letter = await self._topics.dead_letter(layout.partitions[where.partition], where.entry)
         return None if letter is None else replace(letter, dead_id=str(where))
 
@@ -138,7 +136,9 @@ class PartitionedTopics:
             if not layout.epoch:
                 return await self._topics.redrive(topic, dead_ids)
             parts = _divided(layout, dead_ids)
-            answers = await _each(lambda part: self._topics.redrive(part, list(parts[part].values())), parts)
+            answers = await for_each(
+                lambda part: self._topics.redrive(part, list(parts[part].values())), parts
+            )
             changes: dict[int, Change] = {}
             for places, answer in zip(parts.values(), answers, strict=True):
                 changes.update(zip(places, answer, strict=True))
@@ -153,7 +153,9 @@ class PartitionedTopics:
             if not layout.epoch:
                 return await self._topics.purge(topic, dead_ids)
             parts = _divided(layout, dead_ids)
-            return sum(await _each(lambda part: self._topics.purge(part, list(parts[part].values())), parts))
+            return sum(
+                await for_each(lambda part: self._topics.purge(part, list(parts[part].values())), parts)
+            )
 
         return await self._begun(topic, write, dead_ids)
 
@@ -162,7 +164,7 @@ class PartitionedTopics:
 
         async def write(layout: Layout) -> int:
             trim = partial(self._topics.trim, max_count=layout.share(max_count), max_age=max_age)
-            return sum(await _each(trim, layout.partitions))
+            return sum(await for_each(trim, layout.partitions))
 
         return await self._begun(topic, write)
 
@@ -182,7 +184,7 @@ class PartitionedTopics:
 
         async def write(layout: Layout) -> tuple[int, int]:
             repair = partial(self._topics.repair, timer_ids=timer_ids)
-            payloads, leases = zip(*await _each(repair, layout.partitions), strict=True)
+            payloads, leases = zip(*await for_each(repair, layout.partitions), strict=True)
             return sum(payloads), sum(leases)
 
         return await self._begun(topic, write)
@@ -204,29 +206,6 @@ class PartitionedTopics:
         return await self._layouts.ask(topic)
 
 
-async def _each(work: Callable[[T], Awaitable[R]], parts: Iterable[T]) -> list[R]:
-    """Do the work for all parts at once; the answers are in the order of the parts. Raises the first refusal
-    in that order, when all have ended."""
-    listed = list(parts)
-    if len(listed) == 1:
-        return [await work(listed[0])]
-    answers: dict[int, R] = {}
-    refusals: dict[int, ServiceError] = {}
-
-    async def do(number: int, part: T) -> None:
-        try:
-            answers[number] = await work(part)
-        except ServiceError as refusal:
-            refusals[number] = refusal
-
-    async with anyio.create_task_group() as tasks:
-        for number, part in enumerate(listed):
-            tasks.start_soon(do, number, part)
-    if refusals:
-        raise refusals[min(refusals)]
-    return [answers[number] for number in range(len(listed))]
-
-
 def _is_plain(layout: Layout | None) -> bool:
     """Whether the topic is known to have no layout."""
     return layout is not None and not layout.epoch
@@ -237,6 +216,6 @@ def _divided(layout: Layout, dead_ids: Sequence[str]) -> dict[str, dict[int, str
     `InvalidField`."""
     parts: dict[str, dict[int, str]] = {}
     for place, dead_id in enumerate(dead_ids):
-        where = DeadId.parse("dead_id", dead_id, layout)
+        where = EntryId.parse("dead_id", dead_id, layout)
         parts.setdefault(layout.partitions[where.partition], {})[place] = where.entry
     return parts

@@ -100,6 +100,8 @@ class Server:  # see 0073
         self.other_layout: Callable[[str, str], None] = ignore
         """Told the topic of a call that Redis refused because the topic has other partitions, and its
         layout."""
+        self.share: Callable[[str, int], int] = lambda _, total: total
+        """Says which part of a bound for a topic is that of a partition."""
 
         def commands(at: Address | None = None) -> Client:
             told = reports.stepped_back
@@ -152,7 +154,7 @@ class Server:  # see 0073
         and may be tried again.
         """
         began = monotonic()
-        prepared = self._scripts.prepare(call, self._journals.keep)
+        prepared = self._scripts.prepare(call, self._keep)
         try:
             reply = await self._run(prepared)
         except OtherLayout as told:
@@ -161,11 +163,16 @@ class Server:  # see 0073
         if prepared.last:
             reply, trimmed = reply
             if trimmed:
-                self._journals.trimmed(call.topic, trimmed)
+                self._journals.trimmed(topic_of(call.topic), trimmed)
         self._reports.observe(call.verb, monotonic() - began)
         if prepared.script.journaled:
             reply = reply_of(reply, self._reports.refused_hint)
         return reply if call.read is None else call.read(reply)
+
+    def _keep(self, name: str) -> int:
+        """How many records the journal of a topic or partition keeps; 0 if it has none."""
+        keeps = self._journals.keep(name)
+        return self.share(name, keeps) if keeps and "#" in name else keeps
 
     async def _run(self, prepared: Prepared) -> Any:
         """Plain EVALSHA, and the text only once the server does not know it: after a restart, a failover or
@@ -199,7 +206,7 @@ class Server:  # see 0073
         nothing came of it."""
         if not calls:
             return []
-        prepared = [self._scripts.prepare(call, self._journals.keep) for call in calls]
+        prepared = [self._scripts.prepare(call, self._keep) for call in calls]
         with translated_errors():
             if self._cluster is None:
                 replies = await _run_all_at(self._client, prepared)

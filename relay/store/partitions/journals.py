@@ -1,0 +1,72 @@
+"""The journals of a topic's partitions, read as one."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+
+from relay.core.partitions import Layout
+from relay.store.journal.files import Raw
+from relay.store.partitions.entry_ids import EntryId
+from relay.store.partitions.for_each import for_each
+from relay.store.partitions.merging import in_order
+from relay.store.server.server import Server
+
+PAGE = 100
+"""Entries that one call to Redis reads; each has at most 1,000 records."""
+
+
+class TopicJournal:
+    """Reads a topic's journal, and keeps how far it has come in each partition.
+
+    Entries come in the order of their ids over all partitions, as far as they are there when they are looked
+    for. Their ids are those of `relay.store.partitions.entry_ids`.
+    """
+
+    def __init__(self, server: Server, layout: Layout, after: Mapping[int, str] | None = None) -> None:
+        """`after` is the entry of each partition behind which reading begins; empty or missing: the first."""
+        self._server = server
+        self._layout = layout
+        self._numbers = range(layout.count)
+        self._after = {n: (after or {}).get(n, "") for n in self._numbers}
+
+    async def behind(self) -> AsyncIterator[Raw]:
+        """Yield the entries that exist now and were not read yet. Raises `StoreError`."""
+        while page := await self._page():
+            for where, raw in page:
+                self._after[where.partition] = where.entry
+                yield raw
+
+    async def newest(self, count: int) -> list[Raw]:
+        """Return the last `count` entries, the oldest first; reading goes on behind them. Raises
+        `StoreError`."""
+        pages = await for_each(lambda n: self._read("XREVRANGE", n, "+", "-", count), self._numbers)
+        for n, page in enumerate(pages):
+            self._after[n] = next(iter(page), self._after[n])
+        order = in_order([list(page)[::-1] for page in pages], [False] * len(pages))[-count:]
+        return [self._named(where, pages[where.partition][where.entry]) for where in order]
+
+    async def unread(self) -> set[str]:
+        """Return the ids of the partitions' last entries that exist now and were not read yet. Raises
+        `StoreError`."""
+        pages = await for_each(lambda n: self._read("XREVRANGE", n, "+", "-", 1), self._numbers)
+        return {
+            self._named(EntryId.of(entry, n), b"").id
+            for n, page in enumerate(pages)
+            for entry in page
+            if entry != self._after[n]
+        }
+
+    async def _page(self) -> list[tuple[EntryId, Raw]]:
+        starts = {n: f"({after}" if after else "-" for n, after in self._after.items()}
+        pages = await for_each(lambda n: self._read("XRANGE", n, starts[n], "+", PAGE), self._numbers)
+        order = in_order([list(page) for page in pages], [len(page) == PAGE for page in pages])
+        return [(where, self._named(where, pages[where.partition][where.entry])) for where in order]
+
+    async def _read(self, command: str, number: int, start: str, end: str, count: int) -> dict[str, bytes]:
+        """What the entries of a partition hold, by their ids."""
+        key = self._server.keys.key("journal", self._layout.partitions[number])
+        found = await self._server.ask(command, key, start, end, "COUNT", count)
+        return {name.decode(): fields.get(b"b", b"") for name, fields in found}
+
+    def _named(self, where: EntryId, batch: bytes) -> Raw:
+        return Raw(str(where) if self._layout.epoch else where.entry, batch)
