@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from asyncio import CancelledError
 from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import Any, NoReturn, Protocol, TypeVar
@@ -12,7 +13,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2
 from grpc import StatusCode
-from grpc.aio import ServicerContext
+from grpc.aio import InternalError, ServicerContext
 
 from relay.api.call_time import CallTime
 from relay.api.errors import kind
@@ -62,11 +63,13 @@ async def abort(context: Context, failure: ServiceError) -> NoReturn:
         packed = AnyMessage()
         packed.Pack(detail)
         rich.details.append(packed)
-    await context.abort(
-        status,
-        str(failure),
-        trailing_metadata=(("grpc-status-details-bin", rich.SerializeToString()),),
-    )
+    told = (("grpc-status-details-bin", rich.SerializeToString()),)
+    try:
+        await context.abort(status, str(failure), trailing_metadata=told)
+    except InternalError as gone:
+        # The caller has given the call up, which gRPC's core knows before it tells the handler. gRPC would
+        # log this with a traceback, and a caller could fill the log so.
+        raise CancelledError from gone
     raise AssertionError("abort returned")
 
 

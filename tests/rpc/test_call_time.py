@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from typing import Any, cast
 
 import grpc
 import pytest
 from google.rpc import error_details_pb2
 
 from relay.api.call_time import CallTime
+from relay.core.errors import StoreUnavailable
+from relay.rpc import errors
 from relay.v1.timer_service_pb2 import CancelRequest, GetTimerRequest, RunTimerRequest, ScheduleRequest
 from tests.worlds.engine.served import Served, served
 from tests.worlds.engine.stubs import refused, spec
@@ -50,6 +53,18 @@ async def test_a_call_that_may_be_older_than_its_callers_deadline_has_no_effect(
     async with served(call_time=CallTime(PATIENCE, lambda: 2 * PATIENCE)) as relay:
         await out_of_time(relay, method, timeout=PATIENCE)
         assert await relay.engine.get("t", "a") is None
+
+
+async def test_an_error_for_a_caller_that_has_just_gone_is_no_trouble() -> None:
+    """The race: gRPC's core knows already that the caller has given the call up, and refuses to send the
+    status, but has not told the handler yet. A call that ends as cancelled is not logged as a failure."""
+
+    class Gone:
+        async def abort(self, *_: Any, **__: Any) -> None:
+            raise grpc.aio.InternalError
+
+    with pytest.raises(asyncio.CancelledError):
+        await errors.abort(cast("errors.Context", Gone()), StoreUnavailable())
 
 
 async def test_the_callers_deadline_counts_and_not_the_relays(relay: Served) -> None:
