@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import grpc
 import pytest
 
 from relay.core.partitions import Layout
+from relay.store.keys import KeyNames
 from tests.servers import RunningServer
 from tests.worlds.cluster.cluster import Cluster
 from tests.worlds.relay.producer import code_of
@@ -19,6 +21,7 @@ ON_DISK = {"appendonly": "yes", "appendfsync": "always"}
 EIGHT = {"RELAY_DEFAULTS__PARTITIONS": "8", "RELAY_REDIS__WRITE_TTL": "10"}
 """A write has ten seconds, so that on a busy machine no call is given up that only had to wait."""
 
+LAID = KeyNames(hash_tags=True)
 LAYOUT = Layout.parse("orders", "1 8")
 
 
@@ -33,6 +36,11 @@ def homes(cluster: Cluster) -> dict[str, RunningServer]:
     """The node of each partition."""
     found = {name: cluster.owner_of(name.removesuffix("#0")) for name in LAYOUT.partitions}
     return {name: node for name, node in found.items() if node is not None}
+
+
+def is_empty(cluster: Cluster, node: RunningServer, partition: str) -> bool:
+    """Whether a partition has no timer."""
+    return cluster.tell(node, "ZCARD", LAID.key("timeline", partition)) == 0
 
 
 def ids(prefix: str, count: int, partitions: set[str] | None = None) -> list[str]:
@@ -56,11 +64,8 @@ def test_a_topic_spreads_over_the_nodes(stage: Stage, cluster: Cluster) -> None:
     owners = homes(cluster)
     assert len({node.port for node in owners.values()}) == 3
     for partition, node in owners.items():
-        tag = partition.removesuffix("#0")
-        eventually(
-            lambda node=node, tag=tag: cluster.tell(node, "ZCARD", f"timers_timeline:{{{tag}}}") == 0, tag
-        )
-        assert cluster.tell(node, "XLEN", f"timers_journal:{{{tag}}}") > 0
+        eventually(partial(is_empty, cluster, node, partition), partition)
+        assert cluster.tell(node, "XLEN", LAID.key("journal", partition)) > 0
     first = owners["orders#0"]
     assert cluster.text(first, "GET", "timers_leases:{orders}") == "1 8"
 
