@@ -40,7 +40,7 @@ def homes(cluster: Cluster) -> dict[str, RunningServer]:
 
 def is_empty(cluster: Cluster, node: RunningServer, partition: str) -> bool:
     """Whether a partition has no timer."""
-    return cluster.tell(node, "ZCARD", LAID.key("timeline", partition)) == 0
+    return bool(cluster.tell(node, "ZCARD", LAID.key("timeline", partition)) == 0)
 
 
 def ids(prefix: str, count: int, partitions: set[str] | None = None) -> list[str]:
