@@ -1,4 +1,5 @@
-"""What people do to topics, as `TopicStore` states it, on each real server with its own clock."""
+"""What people do to topics, as `TopicStore` states it, on each real server with its own clock; as relays do
+it, which know of partitions, to topics that have one."""
 
 from __future__ import annotations
 
@@ -14,6 +15,8 @@ from relay.core.instants import LATEST, SECOND
 from relay.core.outcomes import ClaimRequest, Limits, Verb, Verdict, nonces
 from relay.core.partitions import Layout
 from relay.core.timers import Change, DeadLetter, NewTimer, TopicStats
+from relay.store.partitions.layouts import RedisLayouts
+from relay.store.partitions.topics import PartitionedTopics
 from relay.store.server.connect import open_client
 from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
@@ -42,7 +45,8 @@ class Operated(Scheduling):
 
     def __init__(self, server: Server, redis: Redis, topic: str) -> None:
         super().__init__(RedisStore(server), topic)
-        self.server, self.redis, self.topics = server, redis, RedisTopics(server)
+        self.server, self.redis = server, redis
+        self.topics = PartitionedTopics(RedisTopics(server), RedisLayouts(server))
 
     async def put(self, *timer_ids: str, payload: bytes = b"x", delay: int = 0) -> None:
         timers = [NewTimer(timer_id, payload, delay=delay) for timer_id in timer_ids]

@@ -1,0 +1,15 @@
+"""Topics as messages."""
+
+from __future__ import annotations
+
+from relay.api.topics import _topic
+from relay.core.dispatch import Dispatch
+from relay.core.timers import TopicStats
+
+
+def test_the_number_of_partitions() -> None:
+    """It is told of a topic that has several; a message about any other one is as it always was."""
+    stats = TopicStats("orders", 1, 2, 0, None, 0, None, None, partitions=8)
+    assert _topic(stats, Dispatch.LEASE).partitions == 8
+    single = TopicStats("orders", 1, 2, 0, None, 0, None, None)
+    assert not _topic(single, Dispatch.LEASE).HasField("partitions")
