@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from relay.api import translate
 from relay.core import validate
 from relay.core.dispatch import Dispatch, DispatchState
-from relay.core.errors import InvalidField, StoreRefused, TimerNotFound, WrongKeyType
+from relay.core.errors import InvalidField, OtherLayout, StoreRefused, TimerNotFound, WrongKeyType
 from relay.core.instants import LATEST
 from relay.core.ports import MAX_PER_CALL
 from relay.core.timers import Change, Content, DeadLetter, TopicStats
@@ -106,7 +106,7 @@ class TopicCalls:
         """Read one topic of a listing; a failure must not hide the others."""
         try:
             return await self._stats(topic)
-        except (WrongKeyType, StoreRefused) as failure:
+        except (WrongKeyType, OtherLayout, StoreRefused) as failure:
             return pb.Topic(topic=topic, error=str(failure))
 
     async def _stats(self, topic: str) -> pb.Topic:

@@ -106,10 +106,11 @@ async def test_a_batch_whose_partition_is_away_stores_the_others(world: World) -
     assert world.engine._redis_health.answers("t#0")
 
 
-async def test_partitions_of_a_batch_are_written_at_once(world: World) -> None:
-    """Where one place does not answer, the others' timers are stored all the same."""
+@pytest.mark.parametrize("place", ["east", "west"])
+async def test_partitions_of_a_batch_are_written_at_once(world: World, place: str) -> None:
+    """Those of one place, too; where a call is not answered, the others' timers are stored all the same."""
     layout = world.layouts.put(TOPIC, 2)
-    world.store.places.put(**{"t#0": "east", "t#1": "west"})
+    world.store.places.put(**{"t#0": "east", "t#1": place})
     held = world.store.hold("schedule", topic="t#0")
     ids = [f"{n}" for n in range(10)]
     call = asyncio.ensure_future(world.engine.schedule_many({TOPIC: batch(*ids)}))

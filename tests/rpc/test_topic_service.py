@@ -394,10 +394,10 @@ async def test_a_broken_topic_hides_no_other(
 
     await until(both, "both are registered")
     with valkey.client() as client:
-        client.delete(f"timers_leases:{bad}")
-        client.set(f"timers_leases:{bad}", "no hash")
+        client.delete(f"timers_payloads:{bad}")
+        client.set(f"timers_payloads:{bad}", "no hash")
         found = await listed()
-        client.delete(f"timers_leases:{bad}")
+        client.delete(f"timers_payloads:{bad}")
     assert (found[good].timers, found[good].error) == (1, "")
     assert "holds a string" in found[bad].error
 

@@ -145,7 +145,9 @@ class CoalescerLane(Generic[Items, Result]):
         self._wanted = 1
 
     async def _step(self, tasks: TaskGroup) -> None:
-        """Make one store call for each topic that has something to write."""
+        """Make one store call for each topic that has something to write, and wait for those that are no
+        crowd: the next ones find company meanwhile."""
+        awaited: list[_Call] = []
         for topic in list(self._waiting):
             if topic not in self._waiting:  # it has left
                 continue
@@ -164,9 +166,13 @@ class CoalescerLane(Generic[Items, Result]):
                 del self._waiting[topic]
             self._company = 1 if queue else _next_company(self._company, came)
             self._in_hand = topic
-            await self._begin(tasks, topic, batch)
+            call = await self._begin(tasks, topic, batch)
             self._in_hand = ""
             self._lanes.call_ended()
+            if call is not None:
+                awaited.append(call)
+        while any(call in self._under_way for call in awaited):
+            await self._ended.wait()
 
     def _next_share(
         self, queue: deque[CallerShare[Items, Result]], most: int, room: int
@@ -186,13 +192,14 @@ class CoalescerLane(Generic[Items, Result]):
             queue.appendleft(rest)
         return share, weight
 
-    async def _begin(self, tasks: TaskGroup, topic: str, batch: Batch[Items, Result]) -> None:
-        """Write a batch as soon as there is room for it, and wait for that unless it is a crowd."""
+    async def _begin(self, tasks: TaskGroup, topic: str, batch: Batch[Items, Result]) -> _Call | None:
+        """Begin to write a batch as soon as there is room for the call. Return the call if it is no crowd's;
+        there is none if all callers have gone."""
         while True:
             # A caller that has given up must expect either outcome, and holds up nobody.
             batch = [share for share in batch if not share.caller.told.cancelled()]
             if not batch:
-                return
+                return None
             items = self._items_of(batch)
             call = topic, set(self._writing.names(items))
             if len(self._under_way) < AT_ONCE and not any(_meet(call, other) for other in self._under_way):
@@ -200,8 +207,7 @@ class CoalescerLane(Generic[Items, Result]):
             await self._ended.wait()
         self._under_way.append(call)
         tasks.start_soon(self._call, call, batch, items)
-        while len(items) < CROWD and call in self._under_way:
-            await self._ended.wait()
+        return call if len(items) < CROWD else None
 
     async def _call(self, call: _Call, batch: Batch[Items, Result], items: Items) -> None:
         try:
