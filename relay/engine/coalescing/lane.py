@@ -145,8 +145,8 @@ class CoalescerLane(Generic[Items, Result]):
         self._wanted = 1
 
     async def _step(self, tasks: TaskGroup) -> None:
-        """Make one store call for each topic that has something to write, and wait for those that are no
-        crowd: the next ones find company meanwhile."""
+        """Make one store call for each topic that has something to write, and wait for those of less than a
+        crowd: what comes meanwhile finds company."""
         awaited: list[_Call] = []
         for topic in list(self._waiting):
             if topic not in self._waiting:  # it has left
@@ -193,8 +193,8 @@ class CoalescerLane(Generic[Items, Result]):
         return share, weight
 
     async def _begin(self, tasks: TaskGroup, topic: str, batch: Batch[Items, Result]) -> _Call | None:
-        """Begin to write a batch as soon as there is room for the call. Return the call if it is no crowd's;
-        there is none if all callers have gone."""
+        """Begin to write a batch as soon as there is room for the call. Return the call, or None if it has a
+        crowd, or if all callers have gone."""
         while True:
             # A caller that has given up must expect either outcome, and holds up nobody.
             batch = [share for share in batch if not share.caller.told.cancelled()]
