@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
@@ -45,16 +44,18 @@ class Partitioning:
 
     async def begin(self, topic: str, work: Callable[[Layout], Awaitable[T]]) -> T:
         """Make a call by the topic's layout; return its answer or raise its error."""
-        for _ in range(AGAIN):
-            with suppress(OtherLayout):
-                return await work(await self._layout(topic))
-        return await work(await self._layout(topic))
+        begun = 0
+        while True:
+            layout = self._layouts.known(topic) or await self._ask(topic)
+            try:
+                return await work(layout)
+            except OtherLayout:
+                begun += 1
+                if begun > AGAIN:
+                    raise
 
-    async def _layout(self, topic: str) -> Layout:
-        found = self._layouts.known(topic)
-        if found is None:
-            found = await self._redis_health.noted(topic, self._layouts.ask(topic))
-        return found
+    async def _ask(self, topic: str) -> Layout:
+        return await self._redis_health.noted(topic, self._layouts.ask(topic))
 
     async def schedule(self, timers: Mapping[str, NewTimers], submit: Submit) -> dict[str, Results]:
         """Write timers, which are given by topic. Each has a result or an error of its own, in the order in
@@ -90,7 +91,7 @@ class Partitioning:
 
         async def ask(topic: str) -> None:
             try:
-                layout = await self._layout(topic)
+                layout = await self._ask(topic)
             except ServiceError as failure:
                 results[topic] = [failure] * len(timers[topic])
             else:

@@ -12,7 +12,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.rpc import error_details_pb2
 
 from relay.api.timers import STRETCH, TimerCalls
-from relay.core.errors import StoreFull, StoreRefused, StoreUnavailable, WrongKeyType
+from relay.core.errors import OtherLayout, StoreFull, StoreRefused, StoreUnavailable, WrongKeyType
 from relay.v1 import timer_pb2
 from relay.v1.timer_service_pb2 import (
     CancelRequest,
@@ -161,6 +161,7 @@ async def test_redis_away_is_unavailable_with_a_time_to_retry(relay: Served) -> 
     [
         (StoreFull(), grpc.StatusCode.RESOURCE_EXHAUSTED),
         (WrongKeyType(), grpc.StatusCode.FAILED_PRECONDITION),
+        (OtherLayout("2 8"), grpc.StatusCode.UNAVAILABLE),
         (StoreRefused("what"), grpc.StatusCode.INTERNAL),
         (RuntimeError("what is this"), grpc.StatusCode.INTERNAL),
     ],
@@ -168,8 +169,9 @@ async def test_redis_away_is_unavailable_with_a_time_to_retry(relay: Served) -> 
 )
 async def test_other_errors_of_the_store(relay: Served, error: Exception, code: grpc.StatusCode) -> None:
     """Each has its status; the next call works again."""
-    relay.store.fail("schedule", error, times=1)
+    door = relay.store.fail("schedule", error)
     assert (await refused(relay.timers.Schedule(ScheduleRequest(timer=spec()))))[0] is code
+    door.open()
     await relay.timers.Schedule(ScheduleRequest(timer=spec()))
 
 

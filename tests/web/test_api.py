@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from relay.core.endpoints import addresses
-from relay.core.errors import StoreFull, StoreRefused, StoreUnavailable, WrongKeyType
+from relay.core.errors import OtherLayout, StoreFull, StoreRefused, StoreUnavailable, WrongKeyType
 from relay.web import forms, guard
 from tests.web.rig import MAX_BODY, Api, with_api
 from tests.worlds.engine.served import served
@@ -206,6 +206,7 @@ async def test_paths_that_are_none(api: Api, path: str) -> None:
     [
         (StoreUnavailable("away"), 503, True),
         (StoreFull("full"), 507, True),
+        (OtherLayout("2 8"), 503, True),
         (WrongKeyType("timers_timeline:t holds a string"), 409, False),
         (StoreRefused("secret words of the server"), 500, False),
         (RuntimeError("secret words of the code"), 500, False),
