@@ -28,6 +28,10 @@ class GatedLayouts:
         self._known[topic] = Layout(topic) if presumed else None
         return layout
 
+    def there(self, topic: str) -> Layout:
+        """The layout that the topic has, whoever knows."""
+        return self._there.get(topic, Layout(topic))
+
     def known(self, topic: str) -> Layout | None:
         return self._known.get(topic, Layout(topic))
 
@@ -44,7 +48,7 @@ class GatedLayouts:
             raise OtherLayout(f"{layout.epoch} {layout.count}")
 
     def _learn(self, topic: str) -> Layout:
-        layout = self._there.get(topic, Layout(topic))
+        layout = self.there(topic)
         if self._known.get(topic) != layout:
             self._known[topic] = layout
             for changed in self.changed:
