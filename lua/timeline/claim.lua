@@ -28,7 +28,9 @@
 -- @rule claim-of-due-by-limit
 local due = redis.pcall('ZRANGEBYSCORE', timeline, '-inf', number(now_us / 1e6), 'WITHSCORES', 'LIMIT', 0, limit)
 local paused = ''
-if due.err or #due > 0 then -- an idle poll stays at three commands
+-- An idle poll probes one key, by which a relay that takes the topic for one of one partition learns that it has several.
+local is_laid_out = #due == 0 and redis.call('TYPE', leases).ok == 'string' -- @rule idle-polls-hear-of-a-layout
+if due.err or #due > 0 or is_laid_out then
   local bad = wrong_type()
   if bad or due.err then return bad or due end
   local till = redis.call('GET', pause)

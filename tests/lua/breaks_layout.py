@@ -13,6 +13,9 @@ OF_LAYOUT = {
     "a topic that is in use begins": Break("layout/begin", "only-an-empty-topic-begins", "local kept = 0"),
     "a topic with a journal begins": Break("layout/begin", "a-journal-is-kept-too"),
     "the layout is not told": Break("lib/prelude", "layout-told"),
+    "an idle poll hears of no layout": Break(
+        "timeline/claim", "idle-polls-hear-of-a-layout", "local is_laid_out = false"
+    ),
 }
 
 KILLERS: dict[str, tuple[Scenario, ...]] = {
@@ -22,4 +25,5 @@ KILLERS: dict[str, tuple[Scenario, ...]] = {
     ),
     "a topic with a journal begins": (layout.test_a_journal_is_kept_of_the_topic,),
     "the layout is not told": (layout.test_the_layout_is_told,),
+    "an idle poll hears of no layout": (layout.test_an_idle_poll_hears_of_the_layout,),
 }

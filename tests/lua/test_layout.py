@@ -16,7 +16,7 @@ from relay.store.server.manifest import manifest
 from relay.store.server.scripts import Call, Scripts
 from relay.store.verbs import layout
 from tests.store.test_verbs import CALLS
-from tests.worlds.scripts.asking import NOW
+from tests.worlds.scripts.asking import N1, NOW
 from tests.worlds.scripts.bench import Bench
 from tests.worlds.scripts.rules import Break
 from tests.worlds.scripts.states import ENVELOPE
@@ -86,6 +86,15 @@ async def test_the_layout_is_told(bench: Bench) -> None:
     assert isinstance(refusal.value, OtherLayout)
     assert refusal.value.layout == "1 8"
     assert not bench.raw.exists(bench.timeline, bench.payloads)
+
+
+async def test_an_idle_poll_hears_of_the_layout(bench: Bench) -> None:
+    """Otherwise a relay that takes the topic for one of one partition would poll the first of them for as
+    long as nothing is due there, and never those that have something due."""
+    assert await bench.claimed() == []
+    await begin(bench, 8)
+    with pytest.raises(OtherLayout):
+        await bench.claim(N1)
 
 
 @pytest.mark.parametrize("call", TIMERS, ids=lambda call: call.verb)
