@@ -10,7 +10,7 @@ from tests.worlds.scripts.rules import Break
 
 OF_LAYOUT = {
     "the layout is overlooked": Break("layout/begin", "layout-stands"),
-    "a topic that is in use begins": Break("layout/begin", "only-an-empty-topic-begins", "local kept = 0"),
+    "a topic that is in use begins": Break("layout/begin", "only-an-empty-topic-begins", "  kept = false"),
     "a topic with a journal begins": Break("layout/begin", "a-journal-is-kept-too"),
     "the layout is not told": Break("lib/prelude", "layout-told"),
     "an idle poll hears of no layout": Break(

@@ -25,6 +25,7 @@ from relay.store.bulk.store import BulkStore
 from relay.store.dispatch.promotions import RedisPromotions
 from relay.store.dispatch.stream_groups import RedisGroups
 from relay.store.journal.entries import JournalReader
+from relay.store.partitions.layouts import RedisLayouts
 from relay.store.server.blocking import BlockingServer
 from relay.store.server.fitness import check_server
 from relay.store.server.hints import RedisHints
@@ -91,6 +92,8 @@ async def shortcomings(server: RunningServer, url: str, *, patience: float = 1.0
         store = RedisStore(way)
         await verbs(store)
         await people(store, RedisTopics(way))
+        for _ in range(2):
+            assert await RedisLayouts(way, lambda _: 4).ask("new") == Layout("new", 1, 4)
         assert await JournalReader(way).read("t")
         names = [] if "relay" in names_on(server) else ["the connection has no name"]
         return names + await deafness(store, RedisHints(way), patience)
