@@ -111,7 +111,9 @@ async def serve(settings: Settings, started: Started | None = None) -> None:
         count = metrics.instruments
         tracing.late = count.late
         hints = RedisHints(server, on_refused_hint=HintRefusals(count, SystemClock(), "SUBSCRIBE"))
-        engine = put_together(settings, server, hints, count, tracing)
+        policies = settings.policies()
+        layouts = RedisLayouts(server, lambda topic: policies(topic).partitions)
+        engine = put_together(settings, server, hints, layouts, count, tracing)
         metrics.look = engine.look
         metrics.gauges.suppressed = suppressed
         with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
@@ -121,6 +123,7 @@ async def serve(settings: Settings, started: Started | None = None) -> None:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(hints.run)
                 tasks.start_soon(server.follow)
+                tasks.start_soon(layouts.run)
                 await tasks.start(engine.run)
                 if metrics.pushers:
                     tasks.start_soon(pushed, metrics)
@@ -186,11 +189,15 @@ def open_server(settings: Settings, metrics: Metrics) -> Server:
 
 
 def put_together(
-    settings: Settings, server: Server, hints: RedisHints, count: Instruments, tracing: Tracing
+    settings: Settings,
+    server: Server,
+    hints: RedisHints,
+    layouts: RedisLayouts,
+    count: Instruments,
+    tracing: Tracing,
 ) -> Engine:
     """Make the engine over its stores."""
     policies, known_groups = settings.policies(), KnownGroups()
-    layouts = RedisLayouts(server, lambda topic: policies(topic).partitions)
     stores = Stores(
         RedisStore(server, largest=policies.largest),
         PartitionedTopics(RedisTopics(server, largest=policies.largest), layouts),

@@ -66,6 +66,11 @@ class Layout:  # see 0083
             raise ValueError(f"{text!r} is not a layout; one reads 'epoch partitions', as in '1 8'")
         return cls(topic, int(found[1]), int(found[2]))
 
+    @property
+    def text(self) -> str:
+        """What stands in Redis; see `parse`."""
+        return f"{self.epoch} {self.count}" if self.epoch else ""
+
     def partition(self, timer_id: str) -> str:
         """The name of the partition that has the id."""
         if self.count == 1:

@@ -53,3 +53,19 @@ def test_a_relay_that_dies_loses_nothing_of_any_partition(stage: Stage) -> None:
     gate.touch()
     stage.application(stage.relay("second", settings), TOPIC, name="heir")
     eventually(lambda: sum(waiting(stage)) == 0, "all are committed")
+
+
+def test_a_redis_that_loses_everything(stage: Stage) -> None:
+    """It comes back empty, and the relay goes on. What it stores from then on is delivered by a relay that
+    starts later, from every partition, though that one's setting says nothing of partitions."""
+    first = stage.relay("first", FOUR)
+    maker = stage.producer(first)
+    maker.schedule_many(TOPIC, ["before"], {}, delay=3600.0)
+    stage.client.flushall()
+    ids = [f"t{n}" for n in range(40)]
+    maker.schedule_many(TOPIC, ids, {}, delay=0.0)
+    assert min(waiting(stage)) > 0, "in all partitions"
+    eventually(lambda: stage.client.get(f"timers_leases:{TOPIC}") == b"1 4", "the layout is back")
+    first.kill()
+    stage.application(stage.relay("second"), TOPIC, name="heir")
+    eventually(lambda: sum(waiting(stage)) == 0, "all are committed")

@@ -12,6 +12,7 @@ OF_LAYOUT = {
     "the layout is overlooked": Break("layout/begin", "layout-stands"),
     "a topic that is in use begins": Break("layout/begin", "only-an-empty-topic-begins", "  kept = false"),
     "a topic with a journal begins": Break("layout/begin", "a-journal-is-kept-too"),
+    "a lost layout stays lost": Break("layout/begin", "a-lost-layout-comes-back", "if false then"),
     "the layout is not told": Break("lib/prelude", "layout-told"),
     "an idle poll hears of no layout": Break(
         "timeline/claim", "idle-polls-hear-of-a-layout", "local is_laid_out = false"
@@ -24,6 +25,7 @@ KILLERS: dict[str, tuple[Scenario, ...]] = {
         partial(layout.test_a_topic_of_which_something_is_kept, name=name) for name in layout.KEPT
     ),
     "a topic with a journal begins": (layout.test_a_journal_is_kept_of_the_topic,),
+    "a lost layout stays lost": (layout.test_a_layout_that_is_lost,),
     "the layout is not told": (layout.test_the_layout_is_told,),
     "an idle poll hears of no layout": (layout.test_an_idle_poll_hears_of_the_layout,),
 }

@@ -78,6 +78,17 @@ async def test_a_journal_is_kept_of_the_topic(bench: Bench) -> None:
     assert not bench.raw.exists(bench.leases)
 
 
+async def test_a_layout_that_is_lost(bench: Bench) -> None:
+    """Who goes by it brings it back, though timers came meanwhile, but not over what others have begun."""
+    keep(bench, "timeline")
+    assert (await bench.redis.call(layout.begin(bench.topic, 4, "1 8"))) == b"1 8"
+    assert bench.raw.get(bench.leases) == b"1 8"
+    assert (await bench.redis.call(layout.begin(bench.topic, 4, "1 16"))) == b"1 8"
+    bench.raw.delete(bench.leases)
+    keep(bench, "leases")
+    assert (await bench.redis.call(layout.begin(bench.topic, 4, "1 8"))) == b""
+
+
 async def test_the_layout_is_told(bench: Bench) -> None:
     """A relay that takes the topic for one of one partition learns better, and has written nothing."""
     await begin(bench, 8)

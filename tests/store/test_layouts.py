@@ -151,6 +151,45 @@ async def test_a_topic_that_is_in_use(
     assert (vars(record)["partitions"], vars(record)["setting"]) == (1, 4)
 
 
+async def test_redis_loses_a_layout(
+    redis_server: RunningServer, keyspace: Keyspace, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The race: Redis loses what it held, a relay goes on by the layout, and its timers come into the first
+    partition and the others. A relay that starts then finds all of them, once the other one has looked."""
+    topic = keyspace.topic()
+    keyspace.allow(f"*{topic}*")
+    async with Server(redis_server.url, connections=2, timeout=60.0) as server:
+        old, new = RedisLayouts(server, lambda _: 4), RedisLayouts(server)
+        layout = await old.ask(topic)
+        with redis_server.client() as raw:
+            raw.delete(f"timers_leases:{topic}")
+        for name in layout.partitions:
+            await RedisStore(server).schedule(name, [NewTimer("a", b"x", LATER)])
+        with caplog.at_level(logging.WARNING):
+            await old.look()
+            await old.look()
+        assert old.known(topic) == await new.ask(topic) == layout
+        (record,) = caplog.records
+        assert (vars(record)["topic"], vars(record)["partitions"]) == (topic, 4)
+
+
+async def test_redis_has_another_layout(valkey: RunningServer, keyspace: Keyspace) -> None:
+    """After it had lost the first one somebody began the topic anew, or it has but one partition: whoever
+    looks goes by that."""
+    topic = keyspace.topic()
+    async with Server(valkey.url, connections=2, timeout=60.0) as server:
+        layouts = RedisLayouts(server, lambda _: 4)
+        await layouts.ask(topic)
+        with valkey.client() as raw:
+            raw.set(f"timers_leases:{topic}", "1 8")
+            await layouts.look()
+            assert layouts.known(topic) == Layout(topic, 1, 8)
+            raw.delete(f"timers_leases:{topic}")
+            raw.hset(f"timers_leases:{topic}", "a", "x")
+        await layouts.look()
+        assert layouts.known(topic) == Layout(topic)
+
+
 @pytest.mark.parametrize("text", ["8", "1 3", "0 8", "1 8 2", "1 2048", "x y", "1 -8"])
 async def test_a_text_that_is_no_layout(valkey: RunningServer, keyspace: Keyspace, text: str) -> None:
     """It is named with its key, and nothing is made of it."""

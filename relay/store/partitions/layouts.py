@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 
-from relay.core.errors import StoreRefused
+import anyio
+
+from relay.core.errors import StoreError, StoreRefused, WrongKeyType
 from relay.core.partitions import Layout, topic_of
+from relay.store.partitions.for_each import for_each
 from relay.store.server.server import Server
 from relay.store.verbs import layout
+
+LOOK = 5.0
+"""Seconds between two looks at the layouts that are known."""
 
 log = logging.getLogger(__name__)
 
@@ -39,10 +46,43 @@ class RedisLayouts:
         return total if layout is None else layout.share(total)
 
     async def ask(self, topic: str) -> Layout:
-        """See `Layouts.ask`. One script call."""
-        wished = self._wished(topic)
-        self.learn(topic, (await self._server.call(layout.begin(topic, wished))).decode())
+        """See `Layouts.ask`. One script call, which brings back what is known and Redis has lost."""
+        known = self._known.get(topic)
+        call = layout.begin(topic, self._wished(topic), known.text if known is not None else "")
+        self.learn(topic, (await self._server.call(call)).decode())
         return self._known[topic]
+
+    async def run(self) -> None:
+        """Look every `LOOK` seconds, until cancelled."""
+        while True:
+            await anyio.sleep(LOOK)
+            await self.look()
+
+    async def look(self) -> None:
+        """Bring back the layouts that Redis has lost, and learn those that are others now. One command for
+        each topic that has a layout; what fails is looked at the next time.
+
+        A call for a partition does not say that the layout is gone. Without it, a relay that starts would not
+        find the timers of any partition but the first.
+        """
+        await for_each(self._look_at, [each for each in self._known.values() if each.epoch])
+
+    async def _look_at(self, known: Layout) -> None:
+        with suppress(StoreError):
+            if await self._text(known.topic) == known.text:
+                return
+            log.warning(
+                "Redis has not the layout of a topic that it had: it has lost data, or somebody did that",
+                extra={"topic": known.topic, "partitions": known.count},
+            )
+            await self.ask(known.topic)
+
+    async def _text(self, topic: str) -> str:
+        try:
+            text = await self._server.ask("GET", self._server.keys.key("layout", topic))
+        except WrongKeyType:  # lease records: somebody takes the topic for one of one partition
+            return ""
+        return (text or b"").decode(errors="replace")
 
     def learn(self, topic: str, text: str) -> None:
         """Take in what Redis says of a topic, and tell `changed` if that is new. Raises `StoreRefused` for a
