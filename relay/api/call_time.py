@@ -15,10 +15,15 @@ import anyio
 from relay.core.errors import OutOfTime
 
 MARGIN = 0.1
-"""The part of a call's time that is kept for the way of the answer to the caller."""
+"""Seconds of a call's time that are kept for the way of the answer, and for stalls that nobody sees: gRPC
+reads requests in threads of its own, and a wait of the loop that a request has ended may hide a stall of this
+length."""
 
-MOST_MARGIN = 0.1
-"""The most seconds that are kept for it."""
+MOST_MARGIN = 0.5
+"""The largest part of a call's time that is kept so, where its caller waits for less than 0.2 s."""
+
+ROUNDED = 0.01
+"""The part by which gRPC may round a length up: it sends 1,000.5 s as 1,010 s."""
 
 
 class CallTime:  # see 0079
@@ -41,7 +46,7 @@ class CallTime:  # see 0079
         """Run the body for as long as its caller waits: `left` seconds from now by what the caller has said,
         None if it said nothing. Raises `OutOfTime`."""
         left = self._default if left is None else left
-        time = left - min(left * MARGIN, MOST_MARGIN) - self._stall()
+        time = left - left * ROUNDED - min(MARGIN, left * MOST_MARGIN) - self._stall()
         if time <= 0:
             raise OutOfTime
         with anyio.CancelScope(deadline=monotonic() + time) as scope:
