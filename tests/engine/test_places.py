@@ -391,12 +391,27 @@ async def test_the_janitor_s_round_goes_on_where_it_is_answered(
 ) -> None:
     """A place that does not answer costs it one call."""
     upkept = Upkept()
+    upkept.fail("trim", StoreUnavailable("gone"), topic="a")
+    world.store.fail("ping", StoreUnavailable("gone"), topic="east")
+    await janitor(world, upkept).step()
+    assert [call.topic for call in upkept.calls] == ["a", "b", "b2"]
+
+
+async def test_the_janitor_goes_on_where_another_partition_is_away(world: World) -> None:
+    """The place of a topic answers, and that of one of its partitions does not: the other topics of the
+    place have their turn."""
+    upkept = Upkept()
+    upkept.fail("trim", StoreUnavailable("gone"), topic="a")
+    await janitor(world, upkept).step()
+    assert [call.topic for call in upkept.calls] == ["a", "a2", "b", "b2"]
+
+
+def janitor(world: World, upkept: Upkept) -> Janitor:
+    """One that trims."""
     world.tune(dead_letters=DeadLetterPolicy(max_count=1))
     policy = world.policies["t"]
-    upkept.fail("trim", StoreUnavailable("gone"), topic="a")
     topics = cast("TopicStore", upkept)
-    await Janitor(topics, world.store.places, lambda _: policy, world.clock, world.counts).step()
-    assert [call.topic for call in upkept.calls] == ["a", "b", "b2"]
+    return Janitor(topics, world.store.places, lambda _: policy, world.clock, world.counts)
 
 
 async def test_lists_and_streams_are_tidied_where_it_is_answered(world: World) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from random import random
 
-from relay.core.errors import StoreError, StoreUnavailable
+from relay.core.errors import StoreError, StoreRefused, StoreUnavailable
 from relay.core.instants import micros
 from relay.core.pacing import Jitter
 from relay.core.policy import TopicPolicy
@@ -84,7 +85,8 @@ class Janitor:
 
     async def _each(self, topics: Iterable[str], work: Callable[[str], Awaitable[None]]) -> None:
         """Do the work for one topic after the other. A refusal for one of them, such as for a key of the
-        wrong type, does not keep the others from their turn. A place that does not answer costs one call."""
+        wrong type, does not keep the others from their turn. A place that does not answer costs one call, and
+        a ping: the call may have been for a partition that is elsewhere."""
         away: set[str] = set()
         for topic in topics:
             place = self._places.of(topic)
@@ -93,10 +95,19 @@ class Janitor:
             try:
                 await work(topic)
             except StoreUnavailable as failure:
-                away.add(place)
+                if not await self._answers(place):
+                    away.add(place)
                 log.info(CUT_SHORT, extra={"reason": str(failure)})
             except StoreError as failure:
                 log.warning("the janitor left a topic alone", extra={"topic": topic, "reason": str(failure)})
+
+    async def _answers(self, place: str) -> bool:
+        try:
+            with suppress(StoreRefused):  # for a missing permission, for instance, which is a sign of life
+                await self._places.ping(place)
+        except StoreError:
+            return False
+        return True
 
     async def _trim(self, topic: str) -> None:
         policy = self._policy(topic).dead_letters
