@@ -173,6 +173,27 @@ async def test_redis_loses_a_layout(
         assert (vars(record)["topic"], vars(record)["partitions"]) == (topic, 4)
 
 
+async def test_a_lost_layout_is_said_once(
+    valkey: RunningServer, keyspace: Keyspace, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It can't be brought back for now, since Redis is full for instance, or holds something else: each loss
+    has one line."""
+    topic = keyspace.topic()
+    async with Server(valkey.url, connections=2, timeout=60.0) as server:
+        layouts = RedisLayouts(server, lambda _: 4)
+        layout = await layouts.ask(topic)
+        for _ in range(2):
+            with valkey.client() as raw, caplog.at_level(logging.WARNING):
+                raw.set(f"timers_leases:{topic}", "no layout")
+                for _ in range(3):
+                    await layouts.look()
+                raw.delete(f"timers_leases:{topic}")
+                for _ in range(2):
+                    await layouts.look()
+        assert layouts.known(topic) == layout
+    assert len(caplog.records) == 2
+
+
 async def test_redis_has_another_layout(valkey: RunningServer, keyspace: Keyspace) -> None:
     """After it had lost the first one somebody began the topic anew, or it has but one partition: whoever
     looks goes by that."""

@@ -32,6 +32,8 @@ class RedisLayouts:
         self._server = server
         self._wished = wished
         self._known: dict[str, Layout] = {}
+        self._missed: set[str] = set()
+        """The topics of which was said that Redis has not their layouts."""
         server.other_layout, server.share = self.learn, self._share
 
     def known(self, topic: str) -> Layout | None:
@@ -70,11 +72,14 @@ class RedisLayouts:
     async def _look_at(self, known: Layout) -> None:
         with suppress(StoreError):
             if await self._text(known.topic) == known.text:
+                self._missed.discard(known.topic)
                 return
-            log.warning(
-                "Redis has not the layout of a topic that it had: it has lost data, or somebody did that",
-                extra={"topic": known.topic, "partitions": known.count},
-            )
+            if known.topic not in self._missed:
+                self._missed.add(known.topic)
+                log.warning(
+                    "Redis has not the layout of a topic that it had: it has lost data, or somebody did that",
+                    extra={"topic": known.topic, "partitions": known.count},
+                )
             await self.ask(known.topic)
 
     async def _text(self, topic: str) -> str:
