@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.docs.pages import text
+from tests.docs import pages
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -16,8 +16,7 @@ VECTORS = json.loads((Path(__file__).parents[1] / "core" / "partitions.json").re
 
 def test_spark_sql_computes_the_published_vectors(spark: SparkSession) -> None:
     """By the expression on the page about the keys, for eight partitions."""
-    page = text("docs/reference/redis-keys.md")
-    expression = page.partition("```sql\n")[2].partition("```")[0]
+    (block,) = pages.run_by(__file__)
     rows = spark.createDataFrame([(each["timer_id"],) for each in VECTORS], ["timer_id"])
-    computed = [row[0] for row in rows.selectExpr(expression).collect()]
+    computed = [row[0] for row in rows.selectExpr(block.text).collect()]
     assert computed == [each["of_8"] for each in VECTORS]
