@@ -57,15 +57,15 @@ local function whole_us(score) return math.floor(score * 1e6 + 0.5) / 1e6 == sco
 -- @rule never-before-due
 local function own_score(us, due) return math.max(math.floor(us), math.ceil(due * 1e6)) / 1e6 + OFF_GRID end
 
--- An error reply if a key holds another type than ours. A string in the place of lease records is the topic's layout:
+-- An error reply if a key holds another type than ours. Two numbers in the place of lease records are the topic's layout:
 -- it has several partitions, and the call is meant for a topic of one.
 local function wrong_type()
   for i = 1, #KEYS do
     local found, kind = redis.call('TYPE', KEYS[i]).ok, KEYS[i] == JOURNAL and 'stream' or KINDS[i]
     if KEYS[i] == marks then marking = found == 'hash' end -- @rule marks-are-a-hash
     if found ~= kind and found ~= 'none' then -- @rule types-probed
-      -- @rule layout-told
-      if KEYS[i] == leases and found == 'string' then return fail('LAYOUT', redis.call('GET', leases)) end
+      local text = KEYS[i] == leases and found == 'string' and redis.call('GET', leases) or ''
+      if string.find(text, '^%d+ %d+$') then return fail('LAYOUT', text) end -- @rule layout-told
       return fail('WRONGKEYTYPE', KEYS[i] .. ' holds a ' .. found .. ', not a ' .. kind)
     end
   end
