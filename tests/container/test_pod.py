@@ -177,7 +177,8 @@ def test_a_pod_lives_and_ends_in_order(podman: Podman, server: RunningServer, ro
 def test_the_classic_container_stops_after_its_application(
     podman: Podman, server: RunningServer, root: Path
 ) -> None:
-    """Both are told at the same moment, and the relay ends last."""
+    """Both are told at the same moment, and the relay outlasts the application's streams. Whose process is
+    gone first then is left to chance: the application's has to end, too."""
     pod, port = shop(podman, root, values(server, sidecar={"kind": "classic"}))
     (root / "application" / "application.py").write_text(SLOW, encoding="utf-8")
     with pod.start("relay") as relay, pod.start("shop") as application:
@@ -189,7 +190,6 @@ def test_the_classic_container_stops_after_its_application(
         relay.term()
         application.term()
         assert (application.wait(), relay.wait()) == (0, 0)
-        assert application.state()["FinishedAt"] < relay.state()["FinishedAt"]
         assert '"outlasting the applications"' in relay.logs()
         assert "ended slow" in application.logs()
     with server.client() as client:
