@@ -19,7 +19,7 @@ from relay.core.outcomes import (
     Settlement,
     Verdict,
 )
-from relay.core.partitions import Layout
+from relay.core.partitions import Layout, topic_of
 from relay.core.policy import TopicPolicy
 from relay.core.timers import (
     NO_CONDITION,
@@ -292,6 +292,16 @@ class Layouts(Protocol):
     async def ask(self, topic: str) -> Layout:
         """Ask the store, and give a new topic the partitions that it is to have. Raises `StoreError`."""
         ...
+
+
+AGAIN = 2
+"""How often a call is begun again whose topic turns out to have other partitions (`OtherLayout`)."""
+
+
+def share(layouts: Layouts, partition: str, total: int) -> int:
+    """The part of its topic's bound that a partition may hold; 0 means no bound."""
+    layout = layouts.known(topic_of(partition)) if total else None
+    return total if layout is None else layout.share(total)
 
 
 class OnePartition:

@@ -18,7 +18,7 @@ from relay.core.errors import GivenUp, ServiceError, TopicFull
 from relay.core.outcomes import ACKED, Ending, Verb, nonces
 from relay.core.partitions import Layout, topic_of
 from relay.core.policy import Policies, TopicPolicy
-from relay.core.ports import SourceOf, Stores, TopicStore
+from relay.core.ports import SourceOf, Stores, TopicStore, share
 from relay.core.timers import (
     NO_CONDITION,
     Change,
@@ -97,6 +97,7 @@ class Engine:
         self._clock = clock or SystemClock()
         self._tracing = tracing or Tracing()
         self._redis_health = RedisHealth(stores.places, self._clock, instruments)
+        self._layouts = stores.layouts
         self._partitioning = Partitioning(stores.layouts, self._redis_health)
         self._settler = Settler(
             self._source_of,
@@ -220,7 +221,7 @@ class Engine:
     async def _write(
         self, partition: str, timers: NewTimers, *, deadlines: Sequence[float]
     ) -> list[Scheduled]:
-        most = self._partitioning.share(partition, self._policies(partition).max_waiting)
+        most = share(self._layouts, partition, self._policies(partition).max_waiting)
         results = await self._store.schedule(partition, timers, max_waiting=most, deadlines=deadlines)
         self._scheduled(partition, results)
         return results

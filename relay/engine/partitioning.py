@@ -9,15 +9,12 @@ from typing import Any, TypeAlias, TypeVar
 import anyio
 
 from relay.core.errors import OtherLayout, ServiceError
-from relay.core.partitions import Layout, topic_of
-from relay.core.ports import Layouts
+from relay.core.partitions import Layout
+from relay.core.ports import AGAIN, Layouts
 from relay.core.timers import NewTimers, Scheduled
 from relay.engine.redis_health import RedisHealth
 
 T = TypeVar("T")
-
-AGAIN = 2
-"""How often a call is begun again whose topic turns out to have other partitions."""
 
 Results: TypeAlias = list[Scheduled | ServiceError]
 
@@ -36,11 +33,6 @@ class Partitioning:
     def __init__(self, layouts: Layouts, redis_health: RedisHealth) -> None:
         self._layouts = layouts
         self._redis_health = redis_health
-
-    def share(self, partition: str, total: int) -> int:
-        """The part of its topic's bound that a partition may hold; 0 means no bound."""
-        layout = self._layouts.known(topic_of(partition)) if total else None
-        return total if layout is None else layout.share(total)
 
     async def begin(self, topic: str, work: Callable[[Layout], Awaitable[T]]) -> T:
         """Make a call by the topic's layout; return its answer or raise its error."""

@@ -11,9 +11,9 @@ import pytest
 from relay.core.errors import OtherLayout, StoreUnavailable, TopicFull
 from relay.core.outcomes import ACKED, Extension
 from relay.core.partitions import Layout
+from relay.core.ports import AGAIN
 from relay.core.timers import Change, Changed, Condition, NewTimer, NewTimers, Scheduled
 from relay.engine.clock import SystemClock
-from relay.engine.partitioning import AGAIN
 from tests.worlds.engine.fake_clock import settle
 from tests.worlds.engine.world import TOPIC, World
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 import anyio
 
 from relay.core.errors import StoreError, StoreRefused, WrongKeyType
-from relay.core.partitions import Layout, topic_of
+from relay.core.partitions import Layout
+from relay.core.ports import share
 from relay.store.partitions.for_each import for_each
 from relay.store.server.server import Server
 from relay.store.verbs import layout
@@ -33,8 +35,8 @@ class RedisLayouts:
         self._wished = wished
         self._known: dict[str, Layout] = {}
         self._missed: set[str] = set()
-        """The topics of which was said that Redis has not their layouts."""
-        server.other_layout, server.share = self.learn, self._share
+        """The topics whose layouts Redis lacks, which the log has said."""
+        server.other_layout, server.share = self.learn, partial(share, self)
 
     def known(self, topic: str) -> Layout | None:
         """See `Layouts.known`."""
@@ -42,10 +44,6 @@ class RedisLayouts:
         if found is None and self._wished(topic) == 1:
             found = self._known[topic] = Layout(topic)
         return found
-
-    def _share(self, partition: str, total: int) -> int:
-        layout = self.known(topic_of(partition))
-        return total if layout is None else layout.share(total)
 
     async def ask(self, topic: str) -> Layout:
         """See `Layouts.ask`. One script call, which brings back what is known and Redis has lost."""
@@ -71,7 +69,7 @@ class RedisLayouts:
 
     async def _look_at(self, known: Layout) -> None:
         with suppress(StoreError):
-            if await self._text(known.topic) == known.text:
+            if await _text(self._server, known.topic) == known.text:
                 self._missed.discard(known.topic)
                 return
             if known.topic not in self._missed:
@@ -81,13 +79,6 @@ class RedisLayouts:
                     extra={"topic": known.topic, "partitions": known.count},
                 )
             await self.ask(known.topic)
-
-    async def _text(self, topic: str) -> str:
-        try:
-            text = await self._server.ask("GET", self._server.keys.key("layout", topic))
-        except WrongKeyType:  # lease records: somebody takes the topic for one of one partition
-            return ""
-        return (text or b"").decode(errors="replace")
 
     def learn(self, topic: str, text: str) -> None:
         """Take in what Redis says of a topic, and tell `changed` if that is new. Raises `StoreRefused` for a
@@ -109,10 +100,16 @@ class RedisLayouts:
 
 async def look_up(server: Server, topic: str) -> Layout:
     """The layout of a topic, in which nothing begins by this: for whoever only reads. Raises `StoreError`."""
-    key = server.keys.key("layout", topic)
-    if await server.ask("TYPE", key) != b"string":
-        return Layout(topic)
-    return _read(server, topic, (await server.ask("GET", key) or b"").decode(errors="replace"))
+    return _read(server, topic, await _text(server, topic))
+
+
+async def _text(server: Server, topic: str) -> str:
+    """What stands in Redis, empty for a topic of one partition."""
+    try:
+        text = await server.ask("GET", server.keys.key("layout", topic))
+    except WrongKeyType:  # lease records lie there then
+        return ""
+    return (text or b"").decode(errors="replace")
 
 
 def _read(server: Server, topic: str, text: str) -> Layout:

@@ -10,14 +10,11 @@ from typing import TypeVar
 
 from relay.core.errors import OtherLayout, StoreError
 from relay.core.partitions import Layout
-from relay.core.ports import MAX_PER_CALL, Layouts, TopicStore
+from relay.core.ports import AGAIN, MAX_PER_CALL, Layouts, TopicStore
 from relay.core.timers import Change, DeadLetter, DeadPage, TopicStats
 from relay.store.partitions.entry_ids import EntryId
 from relay.store.partitions.for_each import for_each
 from relay.store.partitions.merging import page_of, stats_of
-
-AGAIN = 2
-"""How often a call begins again because the topic has other partitions than were known."""
 
 R = TypeVar("R")
 

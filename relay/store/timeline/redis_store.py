@@ -187,10 +187,11 @@ class RedisStore:
         found = [tuple(entries[i : i + 3]) for _, *entries in replies for i in range(0, len(entries), 3)]
         found.sort(key=lambda entry: (float(entry[1]), entry[0]))
         more = len(found) > limit or any(reply[0] for reply in replies)
-        timers = [_stored(text_of(name)[0], float(score), record) for name, score, record in found[:limit]]
+        del found[limit:]
+        timers = [_stored(text_of(name)[0], float(score), record) for name, score, record in found]
         if state is not None:
             timers = [timer for timer in timers if timer.state is state]
-        return Page(timers, _write_cursor(found[:limit][-1][1], found[:limit][-1][0]) if more else "")
+        return Page(timers, _write_cursor(found[-1][1], found[-1][0]) if more else "")
 
 
 # A lookup of a member for each timer is expensive: Python 3.11's enums do it in Python.
