@@ -8,7 +8,7 @@ from relay.core.timers import TopicStats
 
 
 def test_the_number_of_partitions() -> None:
-    """It is told of a topic that has several; a message about any other one is as it always was."""
+    """The message has the number only where a topic has several; any other message is as it always was."""
     stats = TopicStats("orders", 1, 2, 0, None, 0, None, None, partitions=8)
     assert _topic(stats, Dispatch.LEASE).partitions == 8
     single = TopicStats("orders", 1, 2, 0, None, 0, None, None)

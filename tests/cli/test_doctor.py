@@ -515,7 +515,7 @@ def test_partitions_of_a_cluster() -> None:
 
 
 def test_a_name_from_before_there_were_partitions(healthy: RunningServer, doctor: Any) -> None:
-    """It is told with what it holds and how to be rid of it."""
+    """Doctor says what the topic holds and how to remove it."""
     with healthy.client() as client:
         client.sadd("timers_topics", "old#1", "old#2")
         client.zadd("timers_timeline:old#1", {"a": 4_000_000_000})

@@ -240,8 +240,8 @@ async def test_a_call_that_had_no_effect_is_no_excuse(world: World) -> None:
 
 @pytest.mark.parametrize(("wait", "stale"), [(1.0, 1), (100.0, 0)], ids=["in its lease", "behind it"])
 async def test_an_outcome_behind_a_stale_receipt(world: World, wait: float, stale: int) -> None:
-    """The application is told once more, and the outcome is counted where Redis has refused it. The relay
-    answers an outcome that comes after the lease's end by itself."""
+    """The application hears of it again. The outcome counts as stale where Redis has refused it; the relay
+    itself answers one that comes after the lease's end."""
     await world.put("a")
     app = await world.app()
     lease = app.one()

@@ -195,8 +195,8 @@ async def test_a_lost_layout_is_said_once(
 
 
 async def test_redis_has_another_layout(valkey: RunningServer, keyspace: Keyspace) -> None:
-    """After it had lost the first one somebody began the topic anew, or it has but one partition: whoever
-    looks goes by that."""
+    """Redis lost the first layout, and somebody began the topic anew, or it has one partition now: a look
+    learns what there is."""
     topic = keyspace.topic()
     async with Server(valkey.url, connections=2, timeout=60.0) as server:
         layouts = RedisLayouts(server, lambda _: 4)
@@ -227,8 +227,8 @@ async def test_a_text_that_is_no_layout(valkey: RunningServer, keyspace: Keyspac
 
 
 async def test_partitions_share_the_length_of_a_journal(valkey: RunningServer, keyspace: Keyspace) -> None:
-    """Each keeps a part, so that all together keep no more; what is dropped is told of the topic. A topic of
-    one partition keeps all."""
+    """Each keeps a part, so that all together keep no more. The count of what is dropped names the topic. A
+    topic of one partition keeps all."""
     topic, single = keyspace.topic(), keyspace.topic()
     keyspace.allow(f"*{topic}*")
     dropped: list[tuple[str, int]] = []

@@ -1,4 +1,4 @@
-"""How Relay learns where slots are: which node it asks, whose answer counts, and who waits for it."""
+"""How Relay learns where slots are: the node that it asks, the answer that counts, the callers that wait."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ async def test_a_single_server_at_the_address_of_a_node() -> None:
 
 
 async def test_the_end_keeps_nobody() -> None:
-    """The end wakes a caller who waits for a look, and a later caller does not wait."""
+    """Closing wakes a caller who waits for a look, and a later caller does not wait."""
     node = Node(None)
     node.gate = anyio.Event()
     found = topology({1: node})

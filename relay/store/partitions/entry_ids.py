@@ -34,7 +34,7 @@ class EntryId(NamedTuple):
 
     @classmethod
     def parse(cls, field: str, text: str, layout: Layout) -> Self:
-        """Read what was told; `field` is what the caller calls it. Raises `InvalidField`."""
+        """Read the name of an entry. The error says the caller's `field`. Raises `InvalidField`."""
         found = _ENTRY_ID.fullmatch(text)
         if found is None or int(found[3]) >= layout.count:
             raise InvalidField(

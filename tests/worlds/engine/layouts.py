@@ -20,8 +20,8 @@ class GatedLayouts:
         self._known: dict[str, Layout | None] = {}
 
     def put(self, topic: str, count: int, *, known: bool = True, presumed: bool = False) -> Layout:
-        """Let a topic have so many partitions from now on. `known` says that this is known, `presumed` that
-        the topic is taken for one of one partition until the store refuses a call."""
+        """Give a topic `count` partitions. `known`: callers know the number already; `presumed`: they believe
+        in one partition until the store refuses a call."""
         layout = self._there[topic] = Layout(topic, 1, count)
         if known and not presumed:
             return self._learn(topic)
