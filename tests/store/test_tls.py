@@ -126,15 +126,21 @@ async def test_client_certificates(authority: Authority, good: Pair, files: Path
         said = await start(url)
         assert "client certificate" in said
         assert "in redis.url, with ssl_certfile and ssl_keyfile" in said
+        assert (await start(with_client(url, good))).startswith("Redis 7")
         for pair, words in (
-            (good, "Redis 7"),
             (stranger, "the server does not trust the client certificate"),
             (old, "the client certificate that redis.url names has expired"),
         ):
-            said = await start(f"{url}&ssl_certfile={pair.certificate}&ssl_keyfile={pair.key}")
-            # The server says why and hangs up; with what it has not read, its last words may be lost.
-            unheard = "reset by peer" in said and "does the server refuse the client certificate?" in said
-            assert words in said or unheard, said
+            # The server says why and hangs up. Its last words are lost where we find the connection closed
+            # while we write to it: then the start can only guess.
+            with anyio.fail_after(60):
+                while words not in (said := await start(with_client(url, pair))):
+                    assert "does the server refuse the client certificate?" in said
+
+
+def with_client(url: str, pair: Pair) -> str:
+    """The URL with a client's certificate."""
+    return f"{url}&ssl_certfile={pair.certificate}&ssl_keyfile={pair.key}"
 
 
 async def test_the_wrong_port(authority: Authority, good: Pair) -> None:
