@@ -13,6 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # The suite's options: `make test PYTEST='-k fence -x'` runs a part of it.
 WORKERS ?= 3
+SPARK_WORKERS ?= 2
 PYTEST ?=
 # The bench's options: `make bench BENCH=--help` lists them.
 BENCH ?=
@@ -94,7 +95,7 @@ test-newer: ## What meets asyncio, TLS and gRPC once more, on the newest Python 
 .PHONY: test-pipeline
 test-pipeline: .venv-pipeline/classes.jsa ## The Spark pipeline: its types and its tests, on real Spark and a real Redis
 	@$(SPARK)/mypy --config-file tools/mypy_pipeline.toml
-	@$(SPARK)/python -m pytest tests/pipeline $(PYTEST)
+	@$(SPARK)/python -m pytest -n $(SPARK_WORKERS) --dist=loadgroup tests/pipeline $(PYTEST)
 
 .PHONY: bench-pipeline
 bench-pipeline: .venv-pipeline/stamp ## The pipeline beside the raw server, into docs/performance (BENCH='--quick')

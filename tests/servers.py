@@ -94,6 +94,9 @@ def server_id(kind: Kind) -> str:
     return f"{kind.split('-')[0]}-{version[1]}" if version else kind
 
 
+PORTS = 1_600
+"""The number of ports that a worker of a parallel run has."""
+
 _given: set[int] = set()
 """Ports that were handed out here. Whoever has one may be down, or not up yet."""
 
@@ -103,11 +106,12 @@ def free_port() -> int:
 
     Not one that Linux chooses by itself: those are taken by outgoing connections as well, while the process
     is down. Nor is the one 10,000 above, on which a node of a cluster listens too. Workers of a parallel run
-    have ranges of their own, and so has a run without workers, such as the pipeline's beside them.
+    have ranges of their own, and those of the pipeline's run beside them have others.
     """
-    worker = os.environ.get("PYTEST_XDIST_WORKER")
-    first = 10_000 + (int(worker.removeprefix("gw")) % 4 if worker else 4) * 2_000
-    ports = set(range(first, first + 2_000))
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    number = 4 + worker % 2 if importlib.util.find_spec("pyspark") else worker % 4
+    first = 10_000 + number * PORTS
+    ports = set(range(first, first + PORTS))
     if ports <= _given:
         _given.clear()
     for port in random.SystemRandom().sample(sorted(ports - _given), len(ports - _given)):
@@ -115,7 +119,7 @@ def free_port() -> int:
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))
             return port
-    raise RuntimeError(f"no port is free from {first} to {first + 1_999}")
+    raise RuntimeError(f"no port is free from {first} to {first + PORTS - 1}")
 
 
 class RunningServer:

@@ -22,6 +22,15 @@ if TYPE_CHECKING:
 if importlib.util.find_spec("pyspark") is None:
     collect_ignore_glob = ["test_*.py"]  # `make test-pipeline` runs them in a venv of their own
 
+
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in a hook of its own
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let one worker have all tests that use the cluster, so that it is started once."""
+    for item in items:
+        if "cluster" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("cluster"))
+
+
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 """A query of ten rows is done before its code would be made and compiled. Sessions that tests start for
 themselves, the cluster's included, are as Spark has it."""
