@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from itertools import count
 from typing import Any
 
@@ -202,6 +202,17 @@ def tried_again(cluster: Cluster) -> int:
     )
 
 
+async def until_given_up(call: Callable[[], Awaitable[object]]) -> None:
+    """Make a call until it is given up between two tries. On a busy machine its time may be over while a try
+    waits for its answer."""
+    with anyio.fail_after(60):
+        while True:
+            with pytest.raises(StoreUnavailable) as told:
+                await call()
+            if isinstance(told.value, GivenUp) and "the Cluster could not take the call" in str(told.value):
+                return
+
+
 async def test_a_slot_that_stays_on_its_way(shared: Cluster, server: Server) -> None:
     """The call waits until its caller gives it up, and then says why; it did nothing."""
     source, target = shared.nodes[1], shared.nodes[2]
@@ -211,10 +222,8 @@ async def test_a_slot_that_stays_on_its_way(shared: Cluster, server: Server) -> 
         store = RedisStore(hasty)
         assert await store.get(topic, "a")
         shared.begin_move(topic, source, target)
-        with pytest.raises(GivenUp, match=r"the Cluster could not take the call in time"):
-            await store.schedule(topic, timer("b"))
-        with pytest.raises(GivenUp, match=r"the Cluster could not take the call in time"):
-            await store.get(topic, "a")
+        await until_given_up(lambda: store.schedule(topic, timer("b")))
+        await until_given_up(lambda: store.get(topic, "a"))
         while shared.carry(topic, source, target):
             pass
         shared.end_move(topic, target)
