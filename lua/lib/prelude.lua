@@ -33,6 +33,11 @@ local JOURNAL -- its key, if the topic has one: see lib/journal.lua
 local marking -- whether a sweep is under way
 local unheard -- why Redis refused the script's wake hint, if it did
 
+-- What lib/layout.lua says of a partition: whether the call is about timers that a move takes away from it; whether it does
+-- not know yet if the topic is paused, and that it does now; and an error reply if one of some timers is on its way.
+local here = { leaving = false, pause_unknown = false, pause_is_told = function() end, on_its_way = function() end }
+local now_us -- what the clock shows, in scripts that change something; see lib/given_up.lua
+
 local function fail(word, text) return redis.error_reply(word .. ' ' .. text) end
 
 -- 17 digits bring every double back; `tostring` keeps 14 and loses 0.1 ms.
@@ -65,7 +70,7 @@ local function wrong_type()
     if KEYS[i] == marks then marking = found == 'hash' end -- @rule marks-are-a-hash
     if found ~= kind and found ~= 'none' then -- @rule types-probed
       local text = KEYS[i] == leases and found == 'string' and redis.call('GET', leases) or ''
-      if string.find(text, '^%d+ %d+$') then return fail('LAYOUT', text) end -- @rule layout-told
+      if string.find(text, '^%d+ %d+[ %d]*$') then return fail('LAYOUT', text) end -- @rule layout-told
       return fail('WRONGKEYTYPE', KEYS[i] .. ' holds a ' .. found .. ', not a ' .. kind)
     end
   end

@@ -2,7 +2,7 @@
 --
 -- KEYS    timeline zset, payloads hash, leases hash, dead stream, pause string,
 --         ready list, processing list, taken hash, marks hash
--- Uses    text, life, letters, timeline, due_timers, promotion, list_entries
+-- Uses    text, life, letters, timeline, due_timers, dispatch/promotion, dispatch/list_entries
 -- ARGV    until us                  after which the call is refused; see lib/given_up.lua
 --         limit count               1 to 500
 --         max_bytes bytes           of payloads to stop at (the first timer is moved whatever its size)
@@ -15,7 +15,7 @@
 --           end of the pause in microseconds, if there is one, else '',
 --           due times of those promoted that nobody has had before, 8 bytes each }
 --         error WRONGKEYTYPE
--- Race, Full    see lib/promotion.lua
+-- Race, Full    see lib/dispatch/promotion.lua
 
 local bad = wrong_type()
 if bad then return bad end
@@ -28,7 +28,7 @@ local function push(batch)
     entries[n] = entry_of(unpack(each)) -- @rule earliest-first
     if each[2].claims == 0 then dues[#dues + 1] = each[2].due end -- @rule lateness-of-first-deliveries
   end
-  -- What can't be recorded must not be pushed: see lib/promotion.lua.
+  -- What can't be recorded must not be pushed: see lib/dispatch/promotion.lua.
   if JOURNAL then may_add() end -- @rule record-asked-before-push
   redis.call('LPUSH', ready, unpack(entries))
 end

@@ -2,7 +2,7 @@
 --
 -- KEYS    timeline zset, payloads hash, leases hash, dead stream, pause string,
 --         ready list, processing list, taken hash
--- Uses    text, letters, list_entries
+-- Uses    text, letters, dispatch/list_entries
 -- ARGV    until us                  after which the call is refused; see lib/given_up.lua
 --         patience us               after which an entry counts as left
 --         most count                entries to look at, the oldest first, 1 to 500; fewer if they are large

@@ -18,6 +18,7 @@ local till = value + (mode == 'in' and now_us or 0) -- @rule pause-from-now
 if mode == 'end' then -- @rule end-only-by-end
   if JOURNAL then may_append() end -- @rule append-asked-before-resume
   local ended = redis.call('DEL', pause)
+  here.pause_is_told()
   if JOURNAL and ended > 0 then
     note(RESUMED, '', '')
     append(now_us)
@@ -36,4 +37,5 @@ if JOURNAL then
 end
 redis.call('DEL', pause) -- @rule pause-begins-with-a-delete
 redis.call('SET', pause, text, 'PXAT', string.format('%.0f', math.ceil(till / 1000)))
+here.pause_is_told()
 return answer(text)

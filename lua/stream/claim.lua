@@ -2,7 +2,7 @@
 --
 -- KEYS    timeline zset, payloads hash, leases hash, dead stream, pause string,
 --         stream stream, retries zset, group hash, latest string, marks hash
--- Uses    text, life, letters, timeline, due_timers, promotion, stream_entry, stream_group
+-- Uses    text, life, letters, timeline, due_timers, dispatch/promotion, dispatch/stream_entry, dispatch/stream_group
 -- ARGV    until us                  after which the call is refused; see lib/given_up.lua
 --         limit count               1 to 500
 --         lease us                  an entry idle for this long is a dead consumer's
@@ -18,7 +18,7 @@
 --         begins text               where the group begins if it isn't there: '$', behind all entries, or '0'
 -- Returns { now in microseconds, score of what comes next (now, if there is more) or '', lease deadline as a score, number parked,
 --           { ids removed as orphans },
---           { what `told` of lib/stream_entry.lua tells of each timer },
+--           { what `told` of lib/dispatch/stream_entry.lua tells of each timer },
 --           { timer_id, reason, and so on, of those that died },
 --           end of the pause in microseconds if there is one, else '',
 --           number promoted, where to go on looking ('0-0' at the end of a round), number pending in the group,
@@ -26,7 +26,7 @@
 --         error WRONGKEYTYPE
 -- Race    two relays of a group claim at once: a script is atomic, and what one has read is pending with it.
 -- Race    a relay that comes back after its entry was taken from it: the entry is another consumer's, or was
---         delivered once more; see lib/stream_entry.lua.
+--         delivered once more; see lib/dispatch/stream_entry.lua.
 -- Race    the reply is lost: nobody knows what was taken. The consumer's latest claim is kept for as long as its leases
 --         last, and stream/claimed.lua reads it. The consumer's next claim replaces it, which does not begin before the
 --         question is answered.

@@ -4,15 +4,15 @@
 -- KEYS    timeline zset, stream stream, retries zset, group hash, latest string
 --           latest   of this consumer: a MessagePack array { nonce, lease deadline as a score, first new entry or '', last one,
 --                    { entry, deliveries, and so on, of those that were taken again } }
--- Uses    text, stream_entry
+-- Uses    text, dispatch/stream_entry
 -- Writes  nothing
 -- ARGV    nonce nonce               of the claim
 --         group_name text
 --         consumer text
--- Returns { now in microseconds, lease deadline as a score or '', { what `told` of lib/stream_entry.lua tells of each timer } }
+-- Returns { now in microseconds, lease deadline as a score or '', { what `told` of lib/dispatch/stream_entry.lua tells of each timer } }
 --         error WRONGKEYTYPE
 -- Race    other things happen to an entry before the relay asks: it lapses and is claimed once more, here or elsewhere, is
---         acknowledged by hand, or trimmed. The fence tells: see lib/stream_entry.lua.
+--         acknowledged by hand, or trimmed. The fence tells: see lib/dispatch/stream_entry.lua.
 -- Race    leases that run out at this moment: the next round over what is pending takes the entries.
 
 local LOOK = 500 -- entries; a claim takes no more

@@ -2,7 +2,7 @@
 --
 -- KEYS    timeline zset, payloads hash, leases hash, dead stream, pause string,
 --         stream stream, retries zset, group hash
--- Uses    text, stream_entry
+-- Uses    text, dispatch/stream_entry
 -- ARGV    until us                  after which the call is refused; see lib/given_up.lua
 --         lease us                  0 to record only
 --         group_name text

@@ -2,7 +2,7 @@
 --
 -- KEYS    timeline zset, payloads hash, leases hash, dead stream, pause string,
 --         stream stream, retries zset, group hash, marks hash
--- Uses    text, life, letters, timeline, due_timers, promotion, stream_group
+-- Uses    text, life, letters, timeline, due_timers, dispatch/promotion, dispatch/stream_group
 -- ARGV    until us                  after which the call is refused; see lib/given_up.lua
 --         limit count               1 to 500
 --         max_bytes bytes           of payloads to stop at (the first timer is moved whatever its size)
@@ -14,7 +14,7 @@
 --         begins text               where that group begins if it isn't there: '$', behind all entries, or '0'
 -- Returns what list/promote.lua does
 --         error WRONGKEYTYPE
--- Race, Full    see lib/promotion.lua
+-- Race, Full    see lib/dispatch/promotion.lua
 
 local bad = wrong_type()
 if bad then return bad end

@@ -2,7 +2,7 @@
 --
 -- KEYS    timeline zset, payloads hash, leases hash, dead stream, pause string,
 --         stream stream, retries zset, group hash
--- Uses    text, life, outcomes, letters, stream_entry, stream_group
+-- Uses    text, life, outcomes, letters, dispatch/stream_entry, dispatch/stream_group
 -- ARGV    until us                  after which the call is refused; see lib/given_up.lua
 --         channel text              of wake hints
 --         lease us
@@ -13,7 +13,7 @@
 -- Returns { score of what comes next or '', then for each 'OK' | 'STALE' | 'GONE', or the reason of its death }
 --         error WRONGKEYTYPE; error DUPLICATE <entry>; error BADVERB <verb>
 -- Race    a late ACK of an entry that another consumer has taken, or that was delivered once more: the fence
---         compares consumer and deliveries before any write; see lib/stream_entry.lua.
+--         compares consumer and deliveries before any write; see lib/dispatch/stream_entry.lua.
 -- Race    two outcomes for one delivery: after the first the entry is not pending, or waits for another try.
 -- Race    a clock that steps back: no retry is before the due time.
 -- Full    the first write is a delete, so that a Redis at its maxmemory lets timers drain.

@@ -8,7 +8,7 @@
 -- Returns for each timer 'CANCELLED' | 'GONE' | 'IN_FLIGHT' | 'UNCHANGED', behind CANCELLED and UNCHANGED
 --         ' UNDER_WAY': see `told`; an id that comes twice is cancelled once;
 --         'GIVENUP': the time of its caller was over
---         error WRONGKEYTYPE
+--         error WRONGKEYTYPE; error LEAVING <timer_id>
 -- Race    a timer that is cancelled while a relay delivers it: its record goes too, so that what
 --         is scheduled under that id later can't be settled by the old delivery.
 
@@ -19,12 +19,15 @@ local ids, gone, reply, seen = {}, {}, {}, {}
 for i = tail, #ARGV, 2 do
   ids[#ids + 1] = ARGV[i]
 end
+local away = here.on_its_way(ids)
+if away then return away end
 local scores = redis.call('ZMSCORE', timeline, unpack(ids))
 local records -- of all ids, once one of them is there
 for n, id in ipairs(ids) do
   local condition = ARGV[tail + 2 * n - 1]
   local word = nil
   if ends and is_over(ends[n]) then word = 'GIVENUP' end -- @rule late-timer-not-cancelled
+  if here.leaving and not scores[n] then word = word or 'GONE' end -- @rule absent-cancels-go-on
   local there, r = scores[n] and not seen[id] and not word, nil -- @rule cancelled-once
   if there then records = records or redis.call('HMGET', leases, unpack(ids)) end
   if there and (condition ~= '' or JOURNAL) then -- @rule cancel-asks

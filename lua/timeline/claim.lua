@@ -15,7 +15,7 @@
 --           { timer_id, record, envelope, and so on },
 --           { timer_id, 'attempts' | 'claims' | 'age' | 'expired', and so on, of those that died },
 --           end of the pause in microseconds if that is why due timers were left, else '' }
---         error WRONGKEYTYPE
+--         error WRONGKEYTYPE; error PAUSEUNKNOWN: see layout/tell_pause.lua
 -- Race    two relays claim at once: a script is atomic, and the score moves to the lease's end,
 --         so the second finds nothing due. The nonce is the relay's own, since a counter kept
 --         in Redis would repeat after a failover.
@@ -33,6 +33,7 @@ local is_laid_out = #due == 0 and redis.call('TYPE', leases).ok == 'string' -- @
 if due.err or #due > 0 or is_laid_out then
   local bad = wrong_type()
   if bad or due.err then return bad or due end
+  if here.pause_unknown and not due.err then return fail('PAUSEUNKNOWN', pause) end -- @rule unknown-pauses-hold
   local till = redis.call('GET', pause)
   if now_us < (tonumber(till or 0) or 0) then -- @rule pause-holds
     due, paused = {}, till

@@ -6,7 +6,7 @@
 --         lease us                  from now
 -- Tail    of each timer, each once: timer_id, nonce, '1' if received, else ''
 -- Returns { lease deadline as a score, then for each timer 'OK' | 'STALE' | 'GONE' }
---         error WRONGKEYTYPE; error DUPLICATE <timer_id>
+--         error WRONGKEYTYPE; error DUPLICATE <timer_id>; error LEAVING <timer_id>
 -- Race    a renewal that meets the ACK of the same lease: the nonce stays, so the ACK holds
 --         whichever comes first, and a renewal that comes second finds the timer gone.
 -- Full    the first write is a delete, so that a Redis at its maxmemory still renews.
@@ -21,6 +21,9 @@ for i = tail, #ARGV, 3 do
   seen[id] = true
   ids[#ids + 1] = id
 end
+
+local away = here.on_its_way(ids)
+if away then return away end
 
 local deadline = own_score(now_us + lease, 0)
 local scores = redis.call('ZMSCORE', timeline, unpack(ids))
@@ -41,7 +44,7 @@ for n, id in ipairs(ids) do
   else
     reply[n + 1] = score and 'STALE' or 'GONE'
     if not score then forgotten[#forgotten + 1] = id end
-    if JOURNAL then
+    if JOURNAL and (score or not here.leaving) then -- @rule absent-leases-go-on
       if not score then note_taken(id, records[n]) end
       note_refusal(id, nonce, received and RECEIVED or EXTENDED, score and understand(score, records[n]))
     end

@@ -6,7 +6,7 @@
 --         channel text              of wake hints
 -- Tail    timer_ids
 -- Returns for each timer 'OK' | 'IN_FLIGHT' (a relay delivers it; nothing changed) | 'GONE'
---         error WRONGKEYTYPE
+--         error WRONGKEYTYPE; error LEAVING <timer_id>
 -- Race    a relay that claims the timer at the same moment: whoever comes second sees what the first
 --         has written, so that a lease is never taken away by this.
 
@@ -15,6 +15,8 @@ if bad then return bad end
 
 local before = head()
 local ids = { unpack(ARGV, tail) }
+local away = here.on_its_way(ids)
+if away then return away end
 local scores = redis.call('ZMSCORE', timeline, unpack(ids))
 local reply = {}
 for n, id in ipairs(ids) do

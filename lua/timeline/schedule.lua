@@ -18,10 +18,11 @@
 --           'REPLACED'                 ''
 --           'UNCHANGED', 'IN_FLIGHT'   the due time of the timer that is there; nothing was written
 --             behind REPLACED and UNCHANGED ' UNDER_WAY': see `told`
---           'GONE'                     '': a condition, and no timer to hold it against
+--           'GONE'                     '': a condition, and no timer to hold it against; or the call is about timers that
+--             leave, and this one is not here
 --           'FULL'                     '': the topic is at its limit
 --           'GIVENUP'                  '': the time of its caller was over
---         error WRONGKEYTYPE; error OUTOFRANGE <index from 0> if a delay ends after 9999;
+--         error WRONGKEYTYPE; error LEAVING <timer_id>; error OUTOFRANGE <index from 0> if a delay ends after 9999;
 --         error OOM from Redis, with nothing written, since ZADD, or the journal's XADD, is the first write
 -- Race    a timer that is replaced while a relay delivers it: its record goes, so the relay's
 --         token is worth nothing and its late ACK can't remove the new intent.
@@ -33,6 +34,8 @@ local ids = {}
 for i = tail, #ARGV, 3 do
   ids[#ids + 1] = ARGV[i]
 end
+local away = here.on_its_way(ids)
+if away then return away end
 local found = redis.call('ZMSCORE', timeline, unpack(ids))
 local room = most
 if room > 0 then
@@ -83,6 +86,7 @@ for n, id in ipairs(ids) do
   if unknown then dues[#dues + 1] = score end -- @rule unknown-dues-told
   local word, expires, there = nil, 0, found[n] or latest[id] -- @rule create-sees-own-call
   if ends and is_over(ends[n]) then word = 'GIVENUP' end -- @rule late-timer-not-stored
+  if here.leaving and not there then word = word or 'GONE' end -- @rule leaving-takes-nothing-in
   if options ~= '' then
     local option, rest = cut(options)
     while option ~= '' do

@@ -16,7 +16,7 @@
 -- Returns { score of the next timer or '', then for each timer that is not a simple success its place among
 --           the ids, from 1, and a word: 'STALE' | 'GONE', or the reason of its death: that of 'reject',
 --           'attempts' | 'claims' | 'age' }
---         error WRONGKEYTYPE; error DUPLICATE <timer_id>; error BADVERB <verb>
+--         error WRONGKEYTYPE; error DUPLICATE <timer_id>; error BADVERB <verb>; error LEAVING <timer_id>
 -- Race    a late ACK after another relay took over, or after a publisher, foreign ones too, gave
 --         the timer a new due time: the fence compares nonce and score before any write.
 -- Race    a relay that dies between the end of a periodic timer's lease and its next period: both are
@@ -39,6 +39,9 @@ while from <= #ARGV do
   end
   from = last + 1
 end
+
+local away = here.on_its_way(ids)
+if away then return away end
 
 local before = head()
 local scores = redis.call('ZMSCORE', timeline, unpack(ids))
@@ -85,7 +88,7 @@ for n, id in ipairs(ids) do
     say(n, 'GONE')
     -- @rule gone-clears-record
     forgotten[#forgotten + 1] = id -- a record without a timer is nobody's
-    if JOURNAL then
+    if JOURNAL and not here.leaving then -- @rule absent-outcomes-go-on
       note_taken(id, records[n])
       note_refusal(id, nonce, BY_VERB[verb])
     end

@@ -66,6 +66,12 @@ class TopicCalls:
         await self._topics.resume(topic)
         return pb.ResumeTopicResponse(topic=await self._stats(topic))
 
+    async def reshard(self, request: pb.ReshardTopicRequest) -> pb.ReshardTopicResponse:
+        """Begin to move a topic into another number of partitions. Raises `InvalidField`."""
+        topic = self._name(request.topic)
+        await self._engine.reshard(topic, request.partitions, rate=request.max_rate)
+        return pb.ReshardTopicResponse(topic=await self._stats(topic))
+
     async def list_dead(self, request: pb.ListDeadLettersRequest) -> pb.ListDeadLettersResponse:
         """Read one page of dead letters. Raises `InvalidField`."""
         topic = self._name(request.topic)
@@ -170,6 +176,7 @@ def _topic(stats: TopicStats, dispatch: Dispatch) -> pb.Topic:
             for each in dispatched.groups
         ],
         partitions=stats.partitions if stats.partitions > 1 else None,
+        moving_to=stats.moving_to or None,
     )
 
 

@@ -6,6 +6,7 @@
     ├── TopicFull              the topic holds as many timers as it may
     ├── TooMany                more waits or is held than the relay keeps
     ├── OutOfTime              the time that the caller gave is over; try again
+    ├── PartlyDone             a call for several timers failed for some of them
     ├── StoreError
     │   ├── StoreUnavailable   Redis can't be reached now; try again
     │   │   ├── GivenUp        the call was too late, and had no effect
@@ -21,6 +22,8 @@ The docstring of a class is its default message.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 
 class ServiceError(Exception):
@@ -65,12 +68,28 @@ class OutOfTime(ServiceError):
     """The call's time is over: it may have been done, has no effect from now on, and may be repeated."""
 
 
+class PartlyDone(ServiceError):
+    """The call failed for some of its timers.
+
+    `results` has for each timer what came of it, or the error.
+    """
+
+    def __init__(self, results: list[Any]) -> None:
+        super().__init__((type(self).__doc__ or "").partition("\n")[0])
+        self.results = results
+
+
 class StoreError(ServiceError):
     """The store failed."""
 
 
 class StoreUnavailable(StoreError):
-    """Redis can't be reached now; try again."""
+    """Redis can't be reached now; try again.
+
+    `partition` is the one that could not be reached, if the call was meant for another: timers move.
+    """
+
+    partition = ""
 
 
 class GivenUp(StoreUnavailable):

@@ -1,5 +1,9 @@
 """A topic's partitions: which there are, and which of them has a timer.
 
+A partition has a **name**, which stands wherever a call is about one part of a topic: `orders#3 1 8` is
+number 3 of the topic `orders`, by the layout `1 8`. So whatever is kept or sent under that name has the
+layout with it.
+
 The rule is public, so that every producer of rows computes the same: the CRC-32 of the id's UTF-8 bytes, as
 zlib, `java.util.zip.CRC32` and Spark SQL's `crc32` compute it, modulo the number of partitions.
 `tests/core/partitions.json` has vectors.
@@ -9,13 +13,19 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 from zlib import crc32
 
 MAX_PARTITIONS = 1024
 
 _OCCURRENCE = re.compile(r"@\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,6})?Z(?:~\d+)?", re.ASCII)
 
-_TEXT = re.compile(r"([1-9]\d{0,17}) ([1-9]\d{0,3})", re.ASCII)
+_TEXT = re.compile(r"([1-9]\d{0,17}) ([1-9]\d{0,3})(?: ([1-9]\d{0,3}))?", re.ASCII)
+
+_UNDER = re.compile(r"\d+ \d+ \d+(?: \d+)?(?: leaving)?", re.ASCII)
+
+LEAVING = " leaving"
+"""How the name of a partition ends in a call that is about timers which a move takes away from it."""
 
 
 def hashed(timer_id: str) -> str:
@@ -38,49 +48,104 @@ def topic_of(partition: str) -> str:
     return partition.partition("#")[0]
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:  # see 0083
-    """How a topic is laid out: `epoch` grows with each change, `count` is its number of partitions.
+def place_of(partition: str) -> str:
+    """What a partition's name says of where it is, such as `orders#3`; a topic's name is returned as it
+    is."""
+    rest = under(partition)
+    return partition[: -len(rest)] + rest.partition(" ")[0] if rest else partition
 
-    A topic without a layout in Redis has epoch 0 and one partition, of the topic's own name. Those of a topic
-    with a layout are called `topic#0`, `topic#1` and so on.
+
+def under(partition: str) -> str:
+    """What a partition's name says of its number and its layout, such as `3 1 8`; empty for a topic's own
+    name, which had a `#` where it is an old one."""
+    rest = partition.partition("#")[2]
+    return rest if rest and _UNDER.fullmatch(rest) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:  # see 0083 and 0084
+    """How a topic is laid out: `epoch` grows with each change, `count` is its number of partitions. While its
+    timers move into another number of partitions, that is `towards`; otherwise `towards` is 0.
+
+    A topic without a layout in Redis has epoch 0 and one partition, of the topic's own name.
     """
 
     topic: str
     epoch: int = 0
     count: int = 1
+    towards: int = 0
+    text: str = field(init=False)
+    """What stands in Redis; see `parse`."""
     partitions: tuple[str, ...] = field(init=False)
+    """The names of all partitions in use, those that a move fills or empties included."""
 
     def __post_init__(self) -> None:
-        names = tuple(f"{self.topic}#{n}" for n in range(self.count)) if self.epoch else (self.topic,)
+        moving = f" {self.towards}" if self.towards else ""
+        text = f"{self.epoch} {self.count}{moving}" if self.epoch else ""
+        number = max(self.count, self.towards)
+        names = tuple(f"{self.topic}#{n} {text}" for n in range(number)) if self.epoch else (self.topic,)
+        object.__setattr__(self, "text", text)
         object.__setattr__(self, "partitions", names)
 
     @classmethod
     def parse(cls, topic: str, text: str) -> Layout:
-        """Read what stands in Redis, such as `1 8`; nothing means that the topic has no layout. Raises
-        `ValueError`."""
+        """Read what stands in Redis, such as `1 8`, or `2 8 16` while a move is under way; nothing means that
+        the topic has no layout. Raises `ValueError`."""
         if not text:
             return cls(topic)
         found = _TEXT.fullmatch(text)
-        if found is None or not is_count(int(found[2])):
-            raise ValueError(f"{text!r} is not a layout; one reads 'epoch partitions', as in '1 8'")
-        return cls(topic, int(found[1]), int(found[2]))
-
-    @property
-    def text(self) -> str:
-        """What stands in Redis; see `parse`."""
-        return f"{self.epoch} {self.count}" if self.epoch else ""
+        epoch, count, towards = (int(each or 0) for each in found.groups()) if found else (0, 0, 0)
+        fits = not towards or towards in (2 * count, count // 2)
+        if found is None or not is_count(count) or towards > MAX_PARTITIONS or not fits:
+            raise ValueError(
+                f"{text!r} is not a layout; one reads 'epoch partitions', as in '1 8', and '2 8 16' or "
+                "'2 8 4' while timers move"
+            )
+        return cls(topic, epoch, count, towards)
 
     def partition(self, timer_id: str) -> str:
-        """The name of the partition that has the id."""
-        if self.count == 1:
-            return self.partitions[0]
-        return self.partitions[partition_number(timer_id, self.count)]
+        """The name of the partition that a call about the id begins with. It ends with `LEAVING` where a move
+        takes the id away from there."""
+        if not self.towards:
+            if self.count == 1:
+                return self.partitions[0]
+            return self.partitions[partition_number(timer_id, self.count)]
+        old, new = (partition_number(timer_id, count) for count in (self.count, self.towards))
+        return self.partitions[old] + (LEAVING if new != old else "")
+
+    @property
+    def emptied(self) -> tuple[str, ...]:
+        """The partitions that a move takes timers away from, named as in calls about those."""
+        if not self.towards:
+            return ()
+        first = self.towards if self.towards < self.count else 0
+        return tuple(f"{name}{LEAVING}" for name in self.partitions[first : self.count])
+
+    def filled(self, partition: str) -> str:
+        """The partition into which a move takes what it takes away from this one."""
+        number = int(under(partition).partition(" ")[0])
+        return self.partitions[number + self.count if self.towards > self.count else number - self.towards]
 
     def share(self, total: int) -> int:
-        """What each partition may hold of a bound for the topic, so that the sum never exceeds it: at least
-        1; 0 stays 0, which means no bound."""
-        return max(total // self.count, 1) if total else 0
+        """What each partition may hold of a bound for the topic: at least 1; 0 stays 0, which means no bound.
+        The sum never exceeds the bound, but for a topic that grows while its timers move: then some
+        partitions hold what is to be in two, and each has the share of the smaller number."""
+        number = min(self.count, self.towards) if self.towards else self.count
+        return max(total // number, 1) if total else 0
+
+
+@lru_cache(4096)
+def layout_of(partition: str) -> Layout:
+    """The layout that a partition's name speaks of; for a topic's own name, none."""
+    text = under(partition).removesuffix(LEAVING).partition(" ")[2]
+    return Layout.parse(topic_of(partition), text)
+
+
+def involved(partition: str) -> tuple[str, ...]:
+    """The partitions in which timers of a call may be: both, where a move takes them away."""
+    if not partition.endswith(LEAVING):
+        return (partition,)
+    return partition.removesuffix(LEAVING), layout_of(partition).filled(partition)
 
 
 def is_count(count: int) -> bool:

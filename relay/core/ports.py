@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -102,6 +102,8 @@ class TimerStore(LeaseSource, Protocol):
         deadlines: Sequence[float] = (),
     ) -> list[Scheduled]:
         """Store timers in the place of existing ones with the same id, whatever their state.
+
+        Raises `PartlyDone` if that fails for some of them only, as it may while they move.
 
         A replaced timer starts over: its attempts are 0, and a lease on it is void. If an id comes
         twice, the later timer counts. A timer with `create` or a `condition` that does not hold is not
@@ -294,6 +296,37 @@ class Layouts(Protocol):
         ...
 
 
+class Moves(Protocol):
+    """Changes how many partitions topics have, while everything else goes on. Errors are those of
+    `LeaseSource`.
+
+    A move takes timers from some partitions to others, and ends when all are where they belong by the new
+    number. It can't be broken off: it can be finished, and moved back.
+    """
+
+    async def begin(self, topic: str, partitions: int, *, rate: int = 0) -> Layout:
+        """Begin to move a topic's timers into twice or half as many partitions, whichever comes nearer to
+        `partitions`, at `rate` timers a second at most (0 means no bound). Returns the layout that the topic
+        has then: a move that is under way goes on as it is."""
+        ...
+
+    async def rate(self, layout: Layout) -> int:
+        """Return how many timers a second a move may take at most; 0 means no bound."""
+        ...
+
+    async def last(self, layout: Layout) -> str:
+        """Return a text that is another one once somebody has moved something."""
+        ...
+
+    async def run(self, layout: Layout, moved: Callable[[int], Awaitable[None]]) -> None:
+        """Move all that is left to be moved, and end the move. Others may do the same at the same time.
+
+        `moved` is told how many timers or dead letters went, after each batch of up to `MAX_PER_CALL`. Raises
+        `OtherLayout` if somebody else has ended the move.
+        """
+        ...
+
+
 AGAIN = 2
 """How often a call is begun again whose topic turns out to have other partitions (`OtherLayout`)."""
 
@@ -324,7 +357,7 @@ class Stores:
     """All by which an engine keeps timers.
 
     Without `groups` all deliveries come from the timelines; without `promotions` nothing is moved behind
-    them.
+    them; without `moves` topics keep the partitions that they have.
     """
 
     timers: TimerStore
@@ -332,6 +365,7 @@ class Stores:
     hints: WakeHints
     places: Places
     layouts: Layouts = field(default_factory=OnePartition)
+    moves: Moves | None = None
     promotions: Promotions | None = None
     groups: LeaseSource | None = None
 

@@ -288,7 +288,8 @@ class TopicStats:
     """The state of a topic: all `timers`, those that are `due`, `first`, which is the next instant of a
     claim, the `dead` letters and the instant of the oldest, and `paused_until`. `dispatched` is the state of
     its list or stream, if the relay knows that it has one. `journal_keeps` is the number of records that its
-    journal keeps, if the relay knows of one; `partitions` is the number of the topic's partitions."""
+    journal keeps, if the relay knows of one; `partitions` is the number of the topic's partitions, and
+    `moving_to` the number of those into which its timers move, while they do."""
 
     topic: str
     now: int
@@ -301,3 +302,4 @@ class TopicStats:
     dispatched: DispatchState | None = None
     journal_keeps: int = 0
     partitions: int = 1
+    moving_to: int = 0

@@ -14,9 +14,9 @@ import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
 from relay.core.dispatch import Dispatch
-from relay.core.errors import GivenUp, ServiceError, TopicFull
+from relay.core.errors import GivenUp, PartlyDone, ServiceError, StoreRefused, TopicFull
 from relay.core.outcomes import ACKED, Ending, Verb, nonces
-from relay.core.partitions import Layout, topic_of
+from relay.core.partitions import Layout, involved, topic_of
 from relay.core.policy import Policies, TopicPolicy
 from relay.core.ports import SourceOf, Stores, TopicStore, share
 from relay.core.timers import (
@@ -49,6 +49,7 @@ from relay.engine.redis_health import RedisHealth
 from relay.engine.relay_state import relay_state
 from relay.engine.topic_watch import TopicWatch
 from relay.engine.upkeep.janitor import Janitor
+from relay.engine.upkeep.mover import Mover
 from relay.engine.upkeep.tidier import Tidier
 from relay.engine.upkeep.topic_registry import TopicRegistry
 from relay.telemetry.metrics.catalogue import REDRIVEN, SCHEDULED
@@ -139,6 +140,9 @@ class Engine:
             self._clock,
             self._with_dispatch,
         )
+        self._mover = (
+            Mover(stores.moves, stores.layouts, policies, self._clock, instruments) if stores.moves else None
+        )
         self._janitor = Janitor(stores.topics, stores.places, policies, self._clock, instruments)
         self._cancels: Coalescer[list[str], Changed] = Coalescer(
             partial(self._shared, self._store.cancel),
@@ -166,6 +170,8 @@ class Engine:
             ):
                 tasks.start_soon(loop)
             self._start_tidying(tasks)
+            if self._mover is not None:
+                tasks.start_soon(self._mover.run)
             await tasks.start(self._loops.run)
             task_status.started()
 
@@ -222,7 +228,11 @@ class Engine:
         self, partition: str, timers: NewTimers, *, deadlines: Sequence[float]
     ) -> list[Scheduled]:
         most = share(self._layouts, partition, self._policies(partition).max_waiting)
-        results = await self._store.schedule(partition, timers, max_waiting=most, deadlines=deadlines)
+        try:
+            results = await self._store.schedule(partition, timers, max_waiting=most, deadlines=deadlines)
+        except PartlyDone as partly:
+            self._scheduled(partition, [each for each in partly.results if isinstance(each, Scheduled)])
+            raise
         self._scheduled(partition, results)
         return results
 
@@ -233,7 +243,8 @@ class Engine:
         if dues:
             topic = topic_of(partition)
             self._instruments.count(SCHEDULED, topic, n=len(dues))
-            self._loops.due_at(partition, min(dues))
+            for each in involved(partition):
+                self._loops.due_at(each, min(dues))
             self._registry.note(topic)
 
     def _full(self, topic: str) -> TopicFull:
@@ -258,7 +269,8 @@ class Engine:
             partition = layout.partition(timer_id)
             (changed,) = await self._written(self._store.run, partition, [timer_id])
             if changed.change is Change.RUN:
-                self._loops.due_at(partition, 0)
+                for each in involved(partition):
+                    self._loops.due_at(each, 0)
             return changed
 
         return await self._partitioning.begin(topic, run)
@@ -271,7 +283,13 @@ class Engine:
         deadlines: Sequence[float],
     ) -> list[Made | ServiceError]:
         """Write for several producers; `deadlines` are those of `TimerStore.schedule`."""
-        results = await self._written(partial(write, deadlines=deadlines), partition, items)
+        try:
+            results = await self._written(partial(write, deadlines=deadlines), partition, items)
+        except PartlyDone as partly:
+            return [
+                GivenUp() if not isinstance(each, ServiceError) and each.change is GIVEN_UP else each
+                for each in partly.results
+            ]
         return [GivenUp() if result.change is GIVEN_UP else result for result in results]
 
     async def _written(
@@ -323,6 +341,13 @@ class Engine:
         if Change.RUN in changes:
             self._loops.wake(topic)
         return changes
+
+    async def reshard(self, topic: str, partitions: int, *, rate: int = 0) -> Layout:
+        """Begin to move a topic into another number of partitions; see `Mover.begin`. Raises `StoreRefused`
+        where topics keep the partitions that they have."""
+        if self._mover is None:
+            raise StoreRefused("this store keeps the partitions that topics have")
+        return await self._redis_health.noted(topic, self._mover.begin(topic, partitions, rate=rate))
 
     async def page(self, topic: str, *, state: TimerState | None, limit: int, cursor: str) -> Page:
         """Read a page of a topic."""

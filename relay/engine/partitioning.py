@@ -117,7 +117,7 @@ class _Cut:
 
     @classmethod
     def of(cls, layout: Layout, timers: NewTimers) -> _Cut:
-        if layout.count == 1:
+        if len(layout.partitions) == 1:
             return cls({layout.partitions[0]: timers}, {}, len(timers))
         places: dict[str, list[int]] = {}
         for place, partition in enumerate(map(layout.partition, timers.timer_ids)):

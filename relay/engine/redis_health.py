@@ -179,10 +179,14 @@ class RedisHealth:
         except GivenUp:
             raise  # it came too late for its caller, which says nothing of Redis
         except StoreUnavailable as failure:
-            health.failed(failure)
+            self.failed(topic, failure)
             raise
         health.worked()
         return answer
+
+    def failed(self, topic: str, failure: StoreUnavailable) -> None:
+        """Note that a call about the topic was not answered."""
+        self.of(failure.partition or topic).failed(failure)
 
     def refused(self, sentence: str, failure: Exception, *, said: bool = False, **about: object) -> None:
         """Count what Redis refuses, and would refuse again; log it unless it was `said` already."""

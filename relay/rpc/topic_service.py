@@ -44,6 +44,13 @@ class TopicService(base.TopicServiceServicer):  # see 0029
         return await self._topics.resume(request)
 
     @answered_in_time
+    async def ReshardTopic(
+        self, request: pb.ReshardTopicRequest, context: Context
+    ) -> pb.ReshardTopicResponse:
+        """Begin to move a topic into another number of partitions."""
+        return await self._topics.reshard(request)
+
+    @answered_in_time
     async def ListDeadLetters(
         self, request: pb.ListDeadLettersRequest, context: Context
     ) -> pb.ListDeadLettersResponse:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from relay.core.partitions import place_of, under
+
 FIRST = "#0"
-"""How the name of a topic's first partition ends, where the topic has a layout."""
+"""How the name of a topic's first partition ends; that part is in no key but one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,10 +17,10 @@ class KeyNames:
     With `hash_tags` it is `prefix:{topic}`: a Redis Cluster keeps in one slot what shares the part
     in braces. Neither prefixes nor topics contain any.
 
-    A partition's name may stand in a topic's place; see `relay.core.partitions`. The keys of `topic#0` are
-    those of the topic, but for the lease records: under the plain name of those lies the topic's layout, so
-    that a relay that knows nothing of it is refused by its scripts, which find a string where they want a
-    hash.
+    A partition's name may stand in a topic's place; see `relay.core.partitions`. The keys of a topic's first
+    partition are those of the topic, and the others' have `topic#3` in the topic's place. Only the key of the
+    lease records has the number once more: under its plain name lies the layout, so that a relay that knows
+    nothing of it is refused by its scripts, which find a string where they want a hash.
     """
 
     timeline: str = "timers_timeline"
@@ -56,15 +58,20 @@ class KeyNames:
         """One key of a topic, by the name that the scripts' headers have for it. `group` is one of those that
         read the topic's stream, `consumer` one of its readers, `run` a load's; none has a colon, so that no
         two of two topics meet in one key. `absent` is a key that nobody ever writes, `layout` the one that
-        holds how many partitions the topic has, if it has several."""
+        holds the layout that the partition has seen last, `move` what is on its way from it or to it."""
         if name == "pace":
             return self.pace
         if name == "absent":
             return f"{self.topics}:absent:{self._tag(topic)}"
         if name == "leases":
-            return f"{self.leases}:{self._tag(topic)}{FIRST if topic.endswith(FIRST) else ''}"
+            number = under(topic).partition(" ")[0]
+            return f"{self.leases}:{self._tag(topic)}{number and f'#{number}'}"
         if name == "layout":
             return f"{self.leases}:{self._tag(topic)}"
+        if name == "first":
+            return f"{self.leases}:{self._tag(topic)}{FIRST}"
+        if name == "move":  # where every user of a relay's may write
+            return f"{self.leases}:{self._tag(topic)}#move"
         of_group = f"{group}:" if name in ("retries", "group", "latest") else ""
         of_run = f"{run}:" if name == "ledger" else ""
         of_consumer = f"{consumer}:" if name == "latest" else ""
@@ -90,5 +97,5 @@ class KeyNames:
         return f"{self.topics}:pace"
 
     def _tag(self, topic: str) -> str:
-        name = topic.removesuffix(FIRST)
+        name = place_of(topic).removesuffix(FIRST)
         return f"{{{name}}}" if self.hash_tags else name

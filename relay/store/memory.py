@@ -27,7 +27,7 @@ from relay.core.outcomes import (
     Verb,
     Verdict,
 )
-from relay.core.partitions import Layout
+from relay.core.partitions import Layout, place_of
 from relay.core.timers import (
     NO_CONDITION,
     NO_CONTENT,
@@ -255,7 +255,7 @@ class MemoryStore:
         self._watchers.pop(topic, None)
 
     def _entries(self, topic: str) -> dict[str, _Entry]:
-        return self._topics.setdefault(topic, {})
+        return self._topics.setdefault(place_of(topic), {})
 
     def _order(self, topic: str) -> list[_Entry]:
         return sorted(self._entries(topic).values(), key=_place)

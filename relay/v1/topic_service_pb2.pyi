@@ -39,7 +39,7 @@ class ListTopicsResponse(_message.Message):
     def __init__(self, topics: _Optional[_Iterable[_Union[Topic, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class Topic(_message.Message):
-    __slots__ = ("topic", "timers", "due", "next_claim_time", "dead", "oldest_death_time", "paused", "paused_until", "error", "dispatch", "ready", "processing", "entries", "groups", "partitions")
+    __slots__ = ("topic", "timers", "due", "next_claim_time", "dead", "oldest_death_time", "paused", "paused_until", "error", "dispatch", "ready", "processing", "entries", "groups", "partitions", "moving_to")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     TIMERS_FIELD_NUMBER: _ClassVar[int]
     DUE_FIELD_NUMBER: _ClassVar[int]
@@ -55,6 +55,7 @@ class Topic(_message.Message):
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    MOVING_TO_FIELD_NUMBER: _ClassVar[int]
     topic: str
     timers: int
     due: int
@@ -70,7 +71,8 @@ class Topic(_message.Message):
     entries: int
     groups: _containers.RepeatedCompositeFieldContainer[TopicGroup]
     partitions: int
-    def __init__(self, topic: _Optional[str] = ..., timers: _Optional[int] = ..., due: _Optional[int] = ..., next_claim_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., dead: _Optional[int] = ..., oldest_death_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., paused: bool = ..., paused_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., error: _Optional[str] = ..., dispatch: _Optional[str] = ..., ready: _Optional[int] = ..., processing: _Optional[int] = ..., entries: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[TopicGroup, _Mapping]]] = ..., partitions: _Optional[int] = ...) -> None: ...
+    moving_to: int
+    def __init__(self, topic: _Optional[str] = ..., timers: _Optional[int] = ..., due: _Optional[int] = ..., next_claim_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., dead: _Optional[int] = ..., oldest_death_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., paused: bool = ..., paused_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., error: _Optional[str] = ..., dispatch: _Optional[str] = ..., ready: _Optional[int] = ..., processing: _Optional[int] = ..., entries: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[TopicGroup, _Mapping]]] = ..., partitions: _Optional[int] = ..., moving_to: _Optional[int] = ...) -> None: ...
 
 class TopicGroup(_message.Message):
     __slots__ = ("group", "pending", "unread", "waiting", "consumers")
@@ -121,6 +123,22 @@ class ResumeTopicRequest(_message.Message):
     def __init__(self, topic: _Optional[str] = ...) -> None: ...
 
 class ResumeTopicResponse(_message.Message):
+    __slots__ = ("topic",)
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    topic: Topic
+    def __init__(self, topic: _Optional[_Union[Topic, _Mapping]] = ...) -> None: ...
+
+class ReshardTopicRequest(_message.Message):
+    __slots__ = ("topic", "partitions", "max_rate")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    MAX_RATE_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partitions: int
+    max_rate: int
+    def __init__(self, topic: _Optional[str] = ..., partitions: _Optional[int] = ..., max_rate: _Optional[int] = ...) -> None: ...
+
+class ReshardTopicResponse(_message.Message):
     __slots__ = ("topic",)
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     topic: Topic

@@ -55,6 +55,11 @@ class TopicServiceStub(object):
                 request_serializer=relay_dot_v1_dot_topic__service__pb2.ResumeTopicRequest.SerializeToString,
                 response_deserializer=relay_dot_v1_dot_topic__service__pb2.ResumeTopicResponse.FromString,
                 _registered_method=True)
+        self.ReshardTopic = channel.unary_unary(
+                '/relay.v1.TopicService/ReshardTopic',
+                request_serializer=relay_dot_v1_dot_topic__service__pb2.ReshardTopicRequest.SerializeToString,
+                response_deserializer=relay_dot_v1_dot_topic__service__pb2.ReshardTopicResponse.FromString,
+                _registered_method=True)
         self.ListDeadLetters = channel.unary_unary(
                 '/relay.v1.TopicService/ListDeadLetters',
                 request_serializer=relay_dot_v1_dot_topic__service__pb2.ListDeadLettersRequest.SerializeToString,
@@ -105,6 +110,16 @@ class TopicServiceServicer(object):
 
     def ResumeTopic(self, request, context):
         """ResumeTopic ends a pause; every relay takes up its work within a second.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReshardTopic(self, request, context):
+        """ReshardTopic begins to move a topic's timers into twice or half as many partitions, whichever comes nearer
+        to `partitions`, and answers at once. Relays do the moving, whatever becomes of the caller, and everything
+        else goes on meanwhile. A move that is under way goes on as it is. Call again once `Topic.moving_to` is
+        unset, until the topic has as many partitions as wanted.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -161,6 +176,11 @@ def add_TopicServiceServicer_to_server(servicer, server):
                     servicer.ResumeTopic,
                     request_deserializer=relay_dot_v1_dot_topic__service__pb2.ResumeTopicRequest.FromString,
                     response_serializer=relay_dot_v1_dot_topic__service__pb2.ResumeTopicResponse.SerializeToString,
+            ),
+            'ReshardTopic': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReshardTopic,
+                    request_deserializer=relay_dot_v1_dot_topic__service__pb2.ReshardTopicRequest.FromString,
+                    response_serializer=relay_dot_v1_dot_topic__service__pb2.ReshardTopicResponse.SerializeToString,
             ),
             'ListDeadLetters': grpc.unary_unary_rpc_method_handler(
                     servicer.ListDeadLetters,
@@ -292,6 +312,33 @@ class TopicService(object):
             '/relay.v1.TopicService/ResumeTopic',
             relay_dot_v1_dot_topic__service__pb2.ResumeTopicRequest.SerializeToString,
             relay_dot_v1_dot_topic__service__pb2.ResumeTopicResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReshardTopic(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/relay.v1.TopicService/ReshardTopic',
+            relay_dot_v1_dot_topic__service__pb2.ReshardTopicRequest.SerializeToString,
+            relay_dot_v1_dot_topic__service__pb2.ReshardTopicResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -35,6 +35,13 @@ async def resume(calls: Calls, call: ApiCall) -> Answer:
     return Answer(forms.write(await calls.topics.resume(request)))
 
 
+async def reshard(calls: Calls, call: ApiCall) -> Answer:
+    """Begin to move a topic into another number of partitions."""
+    request = pb.ReshardTopicRequest()
+    _read(call, request)
+    return Answer(forms.write(await calls.topics.reshard(request)))
+
+
 async def dead_page(calls: Calls, call: ApiCall) -> Answer:
     """Read one page of dead letters."""
     request = pb.ListDeadLettersRequest(topic=call.path["topic"])
@@ -101,6 +108,14 @@ OPERATIONS = (
         "End a pause.",
         pb.ResumeTopicResponse,
         pb.ResumeTopicRequest,
+    ),
+    Operation(
+        "POST",
+        f"{ONE}:reshard",
+        reshard,
+        "Begin to move a topic into twice or half as many partitions; repeat it once `moving_to` is gone.",
+        pb.ReshardTopicResponse,
+        pb.ReshardTopicRequest,
     ),
     Operation(
         "GET",

@@ -42,6 +42,8 @@ class TopicDouble(topic_service_pb2_grpc.TopicServiceServicer):
         """So many calls are answered; those that follow are UNAVAILABLE."""
         self.malformed = ""
         """The only dead_id that is refused as none that could be one."""
+        self.moves_end = True
+        """Whether a move is over at the look that follows its begin."""
         self.shortest = 1000
         """No page of dead letters is longer, whatever was asked for."""
 
@@ -73,6 +75,8 @@ class TopicDouble(topic_service_pb2_grpc.TopicServiceServicer):
 
     def GetTopic(self, request: pb.GetTopicRequest, context: Any) -> pb.GetTopicResponse:
         self._note("GetTopic", request, context)
+        if self.moves_end and request.topic in self.topics and self.asked("ReshardTopic"):
+            self._end_move(self.topics[request.topic])
         return pb.GetTopicResponse(topic=self._topic(request.topic))
 
     def PauseTopic(self, request: pb.PauseTopicRequest, context: Any) -> pb.PauseTopicResponse:
@@ -93,6 +97,20 @@ class TopicDouble(topic_service_pb2_grpc.TopicServiceServicer):
         topic.ClearField("paused_until")
         self.topics[request.topic] = topic
         return pb.ResumeTopicResponse(topic=topic)
+
+    def ReshardTopic(self, request: pb.ReshardTopicRequest, context: Any) -> pb.ReshardTopicResponse:
+        self._note("ReshardTopic", request, context)
+        topic = self._topic(request.topic)
+        count = topic.partitions or 1
+        if not topic.moving_to and count != request.partitions:
+            topic.moving_to = count * 2 if request.partitions > count else count // 2
+        self.topics[request.topic] = topic
+        return pb.ReshardTopicResponse(topic=topic)
+
+    def _end_move(self, topic: pb.Topic) -> None:
+        if topic.moving_to:
+            topic.partitions = topic.moving_to
+            topic.ClearField("moving_to")
 
     def ListDeadLetters(self, request: pb.ListDeadLettersRequest, context: Any) -> pb.ListDeadLettersResponse:
         self._note("ListDeadLetters", request, context)

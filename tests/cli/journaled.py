@@ -9,6 +9,7 @@ from typing import Any
 
 from relay.core.journal import Journals
 from relay.core.partitions import Layout
+from relay.store.keys import KeyNames
 from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
 from tests.servers import RunningServer
@@ -38,9 +39,11 @@ class Journaled:
 
     def divide(self, count: int) -> tuple[str, ...]:
         """Give the topic this number of partitions; their names."""
+        layout = Layout(self.topic, 1, count)
         with self.server.client() as client:
-            client.set(f"timers_leases:{self.topic}", f"1 {count}")
-        return Layout(self.topic, 1, count).partitions
+            for name in layout.partitions:
+                client.set(KeyNames().key("layout", name), layout.text)
+        return layout.partitions
 
     def do_at(self, partition: str, *calls: Call) -> None:
         """Make calls about one partition."""

@@ -21,7 +21,8 @@ from relay.cli.commands import app
 from relay.cli.daemon import doctor_findings
 from relay.core.dispatch import Dispatch, DispatchState, GroupStats
 from relay.core.instants import SECOND
-from relay.core.partitions import Layout
+from relay.core.partitions import Layout, place_of
+from relay.core.policy import TopicPolicy
 from relay.core.timers import TopicStats
 from relay.settings import Settings
 from relay.store.bulk.sweeping import Loading
@@ -506,12 +507,61 @@ def test_partitions_of_a_cluster() -> None:
 
     class Nodes(OnePlace):
         def of(self, topic: str) -> str:
-            return "b:7001" if topic.endswith("#1") else "a:7000"
+            return "b:7001" if place_of(topic).endswith("#1") else "a:7000"
 
     async def ping() -> None: ...
 
     found = doctor_findings.partitioned(Layout("orders", 1, 4), Nodes(ping))
     assert found.message == "'orders' has 4 partitions: 3 at a:7000, 1 at b:7001"
+
+
+def test_a_move_between_partitions(healthy: RunningServer, doctor: Any) -> None:
+    """It is shown."""
+    with healthy.client() as client:
+        client.set("timers_leases:orders", "2 4 8")
+        client.xadd("timers_dead:orders#7", {"timer_id": "a"})
+        seen = doctor(healthy, topics={"orders": {"partitions": 8}})
+        assert (seen.code, seen.results("note")) == (0, ["partitions", "dead"])
+        assert seen.of("partitions") == ("note", "'orders' moves from 4 to 8 partitions, while relays run")
+        client.set("timers_leases:orders", "3 8")
+        assert doctor(healthy, topics={"orders": {"partitions": 8}}).results("note") == ["dead"]
+        assert doctor(healthy, topics={"orders": {}}).results("note") == ["dead"]
+
+
+@pytest.mark.parametrize(
+    ("layout", "policy", "told"),
+    [
+        (Layout("my orders", 1, 4), TopicPolicy(partitions=8), ("has 4", "'my orders' --partitions 8")),
+        (Layout("t", 2, 4, 2), TopicPolicy(partitions=4), ("moves to 2", "t --partitions 4")),
+        (Layout("t"), TopicPolicy(partitions=2, journal=True), ("has 1", "")),
+        (Layout("t", 2, 4, 8), TopicPolicy(partitions=8), None),
+        (Layout("t", 1, 4), TopicPolicy(), None),
+    ],
+)
+def test_a_setting_with_another_number_of_partitions(
+    layout: Layout, policy: TopicPolicy, told: tuple[str, str] | None
+) -> None:
+    """How the topic stands, and the command that changes it if there is one."""
+    found = [finding.message for finding in doctor_findings.otherwise_set(layout, policy)]
+    assert len(found) == (told is not None)
+    if told is not None:
+        stands, command = told
+        assert (
+            f"is set to have {policy.partitions} partitions, which is for new topics, and {stands}: "
+            in found[0]
+        )
+        ends = f"relay topics reshard {command} changes that" if command else "with a journal can't be moved"
+        assert found[0].endswith(ends)
+
+
+def test_a_topic_that_is_set_to_have_partitions(healthy: RunningServer, doctor: Any) -> None:
+    """One of which nothing is kept gets them when it is born; one that has timers keeps its one."""
+    topics = {"orders": {"partitions": 2}}
+    assert doctor(healthy, topics=topics).results("note") == []
+    with healthy.client() as client:
+        client.zadd("timers_timeline:orders", {"a": 4_000_000_000})
+        client.hset("timers_payloads:orders", "a", b"")
+    assert "'orders' is set to have 2 partitions" in doctor(healthy, topics=topics).of("partitions")[1]
 
 
 def test_a_name_from_before_there_were_partitions(healthy: RunningServer, doctor: Any) -> None:

@@ -18,6 +18,7 @@ LOOKS = [
     ("dead", "redrive", "--all"),
     ("dead", "purge", "--all", "--yes"),
     ("resume",),
+    ("topics", "reshard", "--partitions=1"),
 ]
 
 

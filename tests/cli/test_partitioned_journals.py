@@ -15,6 +15,7 @@ from relay.core.instants import SECOND
 from relay.core.outcomes import ClaimRequest, Verb
 from relay.core.partitions import Layout
 from relay.core.timers import NewTimer
+from relay.store.keys import KeyNames
 from tests.cli.journaled import Journaled
 from tests.keyspace import Keyspace
 from tests.servers import RunningServer
@@ -95,7 +96,7 @@ def test_a_tail_goes_on_from_any_entry(divided: Divided) -> None:
 
 
 def test_what_is_missing_in_a_partition(divided: Divided) -> None:
-    key = f"timers_journal:{divided.parts[2]}"
+    key = KeyNames().key("journal", divided.parts[2])
     with divided.server.client() as client:
         entries: Any = client.xrange(key)
         client.xdel(key, entries[1][0])
@@ -111,14 +112,14 @@ def test_an_audit_of_all_partitions(divided: Divided) -> None:
     layout = Layout(divided.topic, 1, 4)
     with divided.server.client() as client:
         part = layout.partition(IDS[0])
-        client.zrem(f"timers_timeline:{part.removesuffix('#0')}", IDS[0])
+        client.zrem(KeyNames().key("timeline", part), IDS[0])
     broken = divided.audit("--exclusive")
     assert broken["verdict"] == "refuted"
     assert broken["promises"][1]["examples"][0]["timer_id"] == IDS[0]
 
 
 def test_an_audit_sees_a_gap_of_one_partition(divided: Divided) -> None:
-    key = f"timers_journal:{divided.parts[1]}"
+    key = KeyNames().key("journal", divided.parts[1])
     with divided.server.client() as client:
         entries: Any = client.xrange(key)
         client.xdel(key, entries[0][0])

@@ -58,6 +58,17 @@ async def test_pause_and_resume(topics: Topics, blocking: SyncTopics) -> None:
     assert blocking.resume("t").paused_until is None
 
 
+async def test_reshard(double: Double, topics: Topics, blocking: SyncTopics) -> None:
+    begun = await topics.reshard("t", 2, max_rate=5)
+    assert (begun.partitions, begun.moving_to) == (1, 2)
+    assert blocking.reshard("t", 2) == begun
+    assert [call.max_rate for call in double.topics.asked("ReshardTopic")] == [5, 0]
+    for partitions, max_rate, field in ((0, 0, "partitions"), (1025, 0, "partitions"), (2, -1, "max_rate")):
+        with pytest.raises(InvalidArgument) as caught:
+            await topics.reshard("t", partitions, max_rate=max_rate)
+        assert caught.value.field == field
+
+
 async def test_redrive_and_purge_in_calls_of_500(
     double: Double, topics: Topics, blocking: SyncTopics
 ) -> None:

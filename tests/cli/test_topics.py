@@ -80,6 +80,15 @@ def test_the_partitions_of_a_topic(run: Run, double: Double) -> None:
     assert "partitions" not in run("stats", "one").stdout + run("stats", "one", "--json").stdout
 
 
+def test_a_topic_that_moves(run: Run, double: Double) -> None:
+    standing(double, "many", partitions=4, moving_to=8)
+    assert "partitions    4, moving to 8" in run("stats", "many").stdout
+    told = json.loads(run("stats", "many", "--json").stdout)
+    assert (told["partitions"], told["moving_to"]) == (4, 8)
+    standing(double, "first", moving_to=2)
+    assert "partitions    1, moving to 2" in run("stats", "first").stdout
+
+
 def test_topics_of_nothing(run: Run) -> None:
     assert run("topics").stdout == "no topics: nothing has been scheduled yet\n"
     assert run("topics", "--json").stdout == ""

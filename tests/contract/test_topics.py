@@ -15,6 +15,7 @@ from relay.core.instants import LATEST, SECOND
 from relay.core.outcomes import ClaimRequest, Limits, Verb, Verdict, nonces
 from relay.core.partitions import Layout
 from relay.core.timers import Change, DeadLetter, NewTimer, TopicStats
+from relay.store.partitions.carrying import Carrier
 from relay.store.partitions.layouts import RedisLayouts
 from relay.store.partitions.topics import PartitionedTopics
 from relay.store.server.connect import open_client
@@ -46,7 +47,7 @@ class Operated(Scheduling):
     def __init__(self, server: Server, redis: Redis, topic: str) -> None:
         super().__init__(RedisStore(server), topic)
         self.server, self.redis = server, redis
-        self.topics = PartitionedTopics(RedisTopics(server), RedisLayouts(server))
+        self.topics = PartitionedTopics(RedisTopics(server), RedisLayouts(server), Carrier(server))
 
     async def put(self, *timer_ids: str, payload: bytes = b"x", delay: int = 0) -> None:
         timers = [NewTimer(timer_id, payload, delay=delay) for timer_id in timer_ids]

@@ -178,6 +178,9 @@ async def topics(client: RelayClient) -> None:
     await client.topics.redrive(TOPIC, [letter.dead_id])
     await client.topics.purge(TOPIC, [letter.dead_id])
     await client.get(TOPIC, "a")
+    await client.topics.reshard(TOPIC, 1)
+    with suppress(errors.InvalidArgument):
+        await client.topics.reshard(TOPIC, 3, max_rate=500)
 
 
 async def overheard(server: RunningServer) -> list[Saying]:

@@ -8,7 +8,16 @@ from typing import Any
 
 import pytest
 
-from relay.core.partitions import MAX_PARTITIONS, Layout, hashed, is_count, partition_number, topic_of
+from relay.core.partitions import (
+    MAX_PARTITIONS,
+    Layout,
+    hashed,
+    is_count,
+    partition_number,
+    place_of,
+    topic_of,
+    under,
+)
 
 VECTORS = json.loads((Path(__file__).parent / "partitions.json").read_text(encoding="utf-8"))
 
@@ -47,12 +56,47 @@ def test_a_topic_without_a_layout_is_its_own_partition() -> None:
 
 def test_a_layout_names_its_partitions() -> None:
     layout = Layout.parse("orders", "1 4")
-    assert layout.partitions == ("orders#0", "orders#1", "orders#2", "orders#3")
-    assert layout.partition("a") == "orders#3"
+    assert layout.partitions == tuple(f"orders#{n} 1 4" for n in range(4))
+    assert layout.partition("a") == "orders#3 1 4"
     assert {topic_of(name) for name in layout.partitions} == {"orders"} == {topic_of("orders")}
 
 
-@pytest.mark.parametrize("text", ["1", "0 8", "1 3", "1 2048", "-1 8", "x", "1 8 16", "1  8"])
+@pytest.mark.parametrize("topic", ["orders", "my orders", "a 1 2", "old#1", "old#1 2", "o#1 x 3"])
+def test_a_topics_own_name_says_nothing_of_partitions(topic: str) -> None:
+    """Names may have spaces, and those from before there were partitions may have a `#`."""
+    assert (place_of(topic), under(topic)) == (topic, "")
+
+
+def test_what_a_partitions_name_says() -> None:
+    layout = Layout.parse("my orders", "12 8 16")
+    name = layout.partitions[11]
+    assert (topic_of(name), place_of(name), under(name)) == ("my orders", "my orders#11", "11 12 8 16")
+    leaving = layout.emptied[3]
+    assert (topic_of(leaving), place_of(leaving)) == ("my orders", "my orders#3")
+    assert (under(leaving), layout.filled(leaving)) == ("3 12 8 16 leaving", name)
+
+
+@pytest.mark.parametrize(
+    ("text", "emptied", "filled"),
+    [("1 4", (), ()), ("2 1 2", (0,), (1,)), ("2 2 4", (0, 1), (2, 3)), ("4 4 2", (2, 3), (0, 1))],
+)
+def test_what_a_move_empties_and_fills(text: str, emptied: tuple[int, ...], filled: tuple[int, ...]) -> None:
+    """Each id that leaves a partition has another by the new number; all others stay."""
+    layout = Layout.parse("orders", text)
+    assert layout.emptied == tuple(f"{layout.partitions[n]} leaving" for n in emptied)
+    assert [layout.filled(name) for name in layout.emptied] == [layout.partitions[n] for n in filled]
+    for timer_id in map(str, range(100)):
+        name = layout.partition(timer_id)
+        old, new = (partition_number(timer_id, n) for n in (layout.count, layout.towards or layout.count))
+        assert name.removesuffix(" leaving") == layout.partitions[old]
+        assert (name in layout.emptied) == (old != new)
+        if old != new:
+            assert layout.filled(name) == layout.partitions[new]
+
+
+@pytest.mark.parametrize(
+    "text", ["1", "0 8", "1 3", "1 2048", "-1 8", "x", "1 8 32", "1 8 8", "1 1024 2048", "2 1 0", "1  8"]
+)
 def test_a_text_that_is_no_layout(text: str) -> None:
     with pytest.raises(ValueError, match="is not a layout"):
         Layout.parse("orders", text)
@@ -62,6 +106,12 @@ def test_shares_never_exceed_the_whole() -> None:
     layout = Layout.parse("orders", "1 8")
     assert [layout.share(total) for total in (0, 8, 15, 16, 1000)] == [0, 1, 1, 2, 125]
     assert Layout("orders").share(7) == 7
+
+
+@pytest.mark.parametrize("text", ["2 4 8", "2 8 4"])
+def test_shares_while_timers_move(text: str) -> None:
+    """A topic far below its bound is not full: before the move, or after it, four partitions hold all."""
+    assert Layout.parse("orders", text).share(1200) == 300
 
 
 def test_counts_are_powers_of_two() -> None:

@@ -92,7 +92,7 @@ BREAKS = {
     ),
     "large ones behind a small one": of_list(
         ready.test_large_ones_behind_a_small_one,
-        "lib/promotion",
+        "lib/dispatch/promotion",
         "promotion-reads-by-room",
         "some = as_many_as_fit(max_bytes - size, largest, 100)",
     ),
@@ -141,23 +141,28 @@ BREAKS = {
     # Promotion
     "early": of_list(
         ready.test_never_early,
-        "lib/promotion",
+        "lib/dispatch/promotion",
         "promotion-never-early",
         "'-inf', '+inf', 'W",
         old="'-inf', number(now_us / 1e6), 'W",
     ),
     "pushed before it is known that it can be removed": of_list(
-        no_zrem, "lib/promotion", "removal-tried-before-push"
+        no_zrem, "lib/dispatch/promotion", "removal-tried-before-push"
     ),
     "pushed before it is known that it can be recorded": of_list(
         no_xadd, "list/promote", "record-asked-before-push"
     ),
-    "nothing is removed": of_list(ready.test_a_due_timer_moves_whole, "lib/promotion", "promoted-removed"),
+    "nothing is removed": of_list(
+        ready.test_a_due_timer_moves_whole, "lib/dispatch/promotion", "promoted-removed"
+    ),
     "removed before it is pushed": of_list(
-        no_push, "lib/promotion", "push-before-removal", "redis.call('ZREM', timeline, unpack(ended))\n@1"
+        no_push,
+        "lib/dispatch/promotion",
+        "push-before-removal",
+        "redis.call('ZREM', timeline, unpack(ended))\n@1",
     ),
     "a push first": of_list(
-        ready.test_a_full_redis_drains, "lib/promotion", "promotion-begins-with-deletes", lines=3
+        ready.test_a_full_redis_drains, "lib/dispatch/promotion", "promotion-begins-with-deletes", lines=3
     ),
     "an expired one is promoted": of_list(ready.test_the_expired_die, "lib/life", "expiry-by-the-clock"),
     "an id that is not UTF-8 is promoted": of_list(
@@ -175,13 +180,16 @@ BREAKS = {
     ),
     "the occurrence begins anew": of_list(
         ready.test_the_lease_of_another_dispatch_lapses,
-        "lib/promotion",
+        "lib/dispatch/promotion",
         "promotion-keeps-occurrence",
         "own",
         old="(r.occurrence == NO_NONCE and own or hex(r.occurrence))",
     ),
     "one occurrence for all": of_list(
-        ready.test_equal_messages_arrive_twice, "lib/promotion", "occurrence-from-nonce", "local own = ''"
+        ready.test_equal_messages_arrive_twice,
+        "lib/dispatch/promotion",
+        "occurrence-from-nonce",
+        "local own = ''",
     ),
     "a sweep is not told": of_list(ready.test_a_sweep_is_told, "lib/timeline", "end-marked"),
     "no grace": of_list(
@@ -193,10 +201,10 @@ BREAKS = {
     "orphans stay": of_list(
         ready.test_an_orphan_is_removed, "lib/life", "parked-once", "if false then return 'ORPHANED' end"
     ),
-    "no record of it": of_list(ready.test_the_journal_says_so, "lib/promotion", "promotion-noted"),
+    "no record of it": of_list(ready.test_the_journal_says_so, "lib/dispatch/promotion", "promotion-noted"),
     "buried before it is known that the rest can be pushed": of_list(
         ready.test_who_dies_beside_one_that_is_not_pushed,
-        "lib/promotion",
+        "lib/dispatch/promotion",
         "push-asked-before-burial",
         "",
         old="if may and #letters > 0 and #batch > 0 then may() end",
@@ -485,7 +493,7 @@ BREAKS = {
     ),
     "a letter without its group": of_stream(
         stream.test_out_of_attempts,
-        "lib/stream_group",
+        "lib/dispatch/stream_group",
         "letter-names-group",
         ")",
         old=", 'group', group_name)",

@@ -8,11 +8,13 @@ from functools import partial
 import grpc
 import pytest
 
-from relay.core.partitions import Layout
+from relay.core.partitions import Layout, place_of
 from relay.store.keys import KeyNames
 from tests.servers import RunningServer
 from tests.worlds.cluster.cluster import Cluster
+from tests.worlds.relay.processes import command
 from tests.worlds.relay.producer import code_of
+from tests.worlds.relay.restless import Restless
 from tests.worlds.relay.stage import Stage
 from tests.worlds.waiting import eventually
 
@@ -34,7 +36,7 @@ def cluster() -> Iterator[Cluster]:
 
 def homes(cluster: Cluster) -> dict[str, RunningServer]:
     """The node of each partition."""
-    found = {name: cluster.owner_of(name.removesuffix("#0")) for name in LAYOUT.partitions}
+    found = {name: cluster.owner_of(place_of(name).removesuffix("#0")) for name in LAYOUT.partitions}
     return {name: node for name, node in found.items() if node is not None}
 
 
@@ -66,7 +68,7 @@ def test_a_topic_spreads_over_the_nodes(stage: Stage, cluster: Cluster) -> None:
     for partition, node in owners.items():
         eventually(partial(is_empty, cluster, node, partition), partition)
         assert cluster.tell(node, "XLEN", LAID.key("journal", partition)) > 0
-    first = owners["orders#0"]
+    first = owners[LAYOUT.partitions[0]]
     assert cluster.text(first, "GET", "timers_leases:{orders}") == "1 8"
 
 
@@ -79,7 +81,7 @@ def test_a_node_dies_and_other_partitions_go_on(stage: Stage, cluster: Cluster) 
     producer.schedule_many("orders", ["first"])
     eventually(lambda: "first" in stage.journal.ended(), "the topic has its layout")
     owners = homes(cluster)
-    dying = owners["orders#3"]
+    dying = owners[LAYOUT.partitions[3]]
     gone = {name for name, node in owners.items() if node is dying}
     there = set(owners) - gone
     kept, later = ids("kept", 40, gone), ids("later", 200, there)
@@ -94,6 +96,29 @@ def test_a_node_dies_and_other_partitions_go_on(stage: Stage, cluster: Cluster) 
     assert stage.journal.ended().keys() & set(kept) == set()
     dying.start()
     eventually(lambda: set(kept) <= stage.journal.ended().keys(), "what the node held is handled", 200.0)
+
+
+@pytest.mark.slow
+def test_partitions_move_between_nodes(stage: Stage, cluster: Cluster) -> None:
+    """A topic of two gets eight, beside a caller who schedules, moves and cancels timers; all are handled."""
+    settings = {**EIGHT, "RELAY_DEFAULTS__PARTITIONS": "2", "RELAY_DEFAULTS__JOURNAL": "false"}
+    relay = stage.relay(settings=settings, url=cluster.url)
+    stage.application(relay, "orders")
+    producer = stage.producer(relay)
+    far = ids("far", 800)
+    producer.schedule_many("orders", far, delay=7200.0)
+    options = ("--partitions", "8", "--json", "--target", relay.target)
+    with Restless([producer], "orders", seed=1) as caller:
+        moved = command("topics", "reshard", "orders", *options, timeout=300.0)
+        assert (moved.code, moved.documents[0]["partitions"]) == (0, 8), moved.err
+    for partition, node in homes(cluster).items():
+        assert not is_empty(cluster, node, partition)
+    producer.schedule_many("orders", far)
+    expected = {*far, *caller.wanted}
+    eventually(lambda: expected <= stage.journal.ended().keys(), "all are handled", 200.0)
+    assert not caller.unwanted & stage.journal.ended().keys()
+    for partition, node in homes(cluster).items():
+        eventually(partial(is_empty, cluster, node, partition), partition)
 
 
 @pytest.mark.slow

@@ -195,3 +195,21 @@ async def test_room_is_not_waited_for(world: World) -> None:
     app.end(other)
     await settle()
     assert app.names() == ["a"]
+
+
+async def test_the_topic_gets_other_partitions_before_it_was_asked(world: World) -> None:
+    """The race: a claim's reply is lost, and its poller is replaced. Nobody else knows of the claim."""
+    layout = world.layouts.put(TOPIC, 2)
+    await world.put("a", topic=layout.partitions[0])
+    lose(world, layout.partitions[0])
+    away = world.store.fail("claimed", StoreUnavailable("connection refused"))
+    ping = world.store.fail("ping", StoreUnavailable("connection refused"))
+    app = await world.app()
+    await world.advance(1.0)
+    world.layouts.put(TOPIC, 4)
+    await world.advance(1.0)
+    assert app.names() == []
+    away.open()
+    ping.open()
+    await world.advance(5.0)
+    assert app.names() == ["a"]

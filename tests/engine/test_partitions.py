@@ -8,7 +8,7 @@ from itertools import count
 
 import pytest
 
-from relay.core.errors import OtherLayout, StoreUnavailable, TopicFull
+from relay.core.errors import GivenUp, OtherLayout, PartlyDone, StoreUnavailable, TopicFull
 from relay.core.outcomes import ACKED, Extension
 from relay.core.partitions import Layout
 from relay.core.ports import AGAIN
@@ -77,7 +77,7 @@ async def test_a_batch_over_partitions_is_answered_in_its_order(world: World) ->
 
 async def test_the_timers_of_a_topic_of_one_partition_are_brought_as_they_came(world: World) -> None:
     """Not a copy of them: most topics have one partition, and it is to cost them nothing."""
-    world.layouts.put("one", 1)
+    one = world.layouts.put("one", 1)
     brought = {TOPIC: batch("a"), "one": batch("b")}
     seen: dict[str, NewTimers] = {}
     submit = world.engine._schedules.submit_many
@@ -88,35 +88,54 @@ async def test_the_timers_of_a_topic_of_one_partition_are_brought_as_they_came(w
 
     await world.engine._partitioning.schedule(brought, watched)  # type: ignore[arg-type]
     assert seen[TOPIC] is brought[TOPIC]
-    assert seen["one#0"] is brought["one"]
-    assert list(seen) == [TOPIC, "one#0"]
+    assert seen[one.partitions[0]] is brought["one"]
+    assert list(seen) == [TOPIC, one.partitions[0]]
 
 
 async def test_a_batch_whose_partition_is_away_stores_the_others(world: World) -> None:
     """Each timer has its own answer."""
     layout = world.layouts.put(TOPIC, 2)
-    world.store.places.put(**{"t#0": "east", "t#1": "west"})
-    world.store.fail("schedule", StoreUnavailable("gone"), topic="t#1")
+    world.store.places.put(**{layout.partitions[0]: "east", layout.partitions[1]: "west"})
+    world.store.fail("schedule", StoreUnavailable("gone"), topic=layout.partitions[1])
     ids = [f"{n}" for n in range(10)]
     results = (await world.engine.schedule_many({TOPIC: batch(*ids)}))[TOPIC]
     failed = {name for name, each in zip(ids, results, strict=True) if isinstance(each, StoreUnavailable)}
-    assert failed == {name for name in ids if layout.partition(name) == "t#1"}
-    assert await where(world, layout) == {"t#0": set(ids) - failed}
-    assert not world.engine._redis_health.answers("t#1")
-    assert world.engine._redis_health.answers("t#0")
+    assert failed == {name for name in ids if layout.partition(name) == layout.partitions[1]}
+    assert await where(world, layout) == {layout.partitions[0]: set(ids) - failed}
+    assert not world.engine._redis_health.answers(layout.partitions[1])
+    assert world.engine._redis_health.answers(layout.partitions[0])
+
+
+async def test_a_call_that_failed_for_some_of_its_timers(world: World) -> None:
+    """Each has its own answer, and those that are stored are counted."""
+    partition = world.layouts.put(TOPIC, 2).partitions[1]
+    told = [Scheduled(5, Change.CREATED), StoreUnavailable("gone"), Scheduled(None, Change.GIVEN_UP)]
+    world.store.fail("schedule", PartlyDone(told), topic=partition)
+    layout = world.layouts.known(TOPIC)
+    assert layout is not None
+    ids = [name for name in map(str, range(40)) if layout.partition(name) == partition][:3]
+    stored, *failed = (await world.engine.schedule_many({TOPIC: batch(*ids)}))[TOPIC]
+    assert stored == told[0]
+    assert [type(each) for each in failed] == [StoreUnavailable, GivenUp]
+    assert world.counts.total["timers.scheduled"] == 1
+    gone = [Changed(Change.CANCELLED), StoreUnavailable("gone")]
+    world.store.fail("cancel", PartlyDone(gone), topic=partition)
+    calls = [world.engine.cancel(TOPIC, name) for name in ids[:2]]
+    results = await asyncio.gather(*calls, return_exceptions=True)
+    assert results == gone
 
 
 @pytest.mark.parametrize("place", ["east", "west"])
 async def test_partitions_of_a_batch_are_written_at_once(world: World, place: str) -> None:
     """Those of one place, too; where a call is not answered, the others' timers are stored all the same."""
     layout = world.layouts.put(TOPIC, 2)
-    world.store.places.put(**{"t#0": "east", "t#1": place})
-    held = world.store.hold("schedule", topic="t#0")
+    world.store.places.put(**{layout.partitions[0]: "east", layout.partitions[1]: place})
+    held = world.store.hold("schedule", topic=layout.partitions[0])
     ids = [f"{n}" for n in range(10)]
     call = asyncio.ensure_future(world.engine.schedule_many({TOPIC: batch(*ids)}))
     await settle()
     assert held.reached == 1
-    assert set(await where(world, layout)) == {"t#1"}
+    assert set(await where(world, layout)) == {layout.partitions[1]}
     held.open()
     assert len((await call)[TOPIC]) == 10
 
@@ -164,10 +183,10 @@ async def test_calls_begin_again_at_most_twice(world: World) -> None:
     with pytest.raises(OtherLayout):
         await world.engine.schedule(TOPIC, NewTimer("a", b"", delay=0))
     assert world.store.count("schedule") == 1 + AGAIN
-    world.layouts.put("u", 2, presumed=True)
+    others = world.layouts.put("u", 2, presumed=True).partitions
     world.store.open_all()
-    world.store.fail("schedule", OtherLayout("9 4"), topic="u#0")
-    world.store.fail("schedule", OtherLayout("9 4"), topic="u#1")
+    world.store.fail("schedule", OtherLayout("9 4"), topic=others[0])
+    world.store.fail("schedule", OtherLayout("9 4"), topic=others[1])
     (result,) = (await world.engine.schedule_many({"u": batch("a")}))["u"]
     assert isinstance(result, OtherLayout)
 
@@ -260,26 +279,28 @@ async def test_what_is_scheduled_wakes_its_partition(world: World) -> None:
     layout = world.layouts.put(TOPIC, 4)
     app = await world.app()
     before = len(world.store.calls)
-    a = one_of(layout, "t#3")
+    a = one_of(layout, layout.partitions[3])
     await world.schedule(a, delay=2.0)
     await world.advance(2.0)
     assert app.names() == [a]
-    assert {call.topic for call in world.store.calls[before:] if call.verb == "claim"} == {"t#3"}
+    assert {call.topic for call in world.store.calls[before:] if call.verb == "claim"} == {
+        layout.partitions[3]
+    }
 
 
 async def test_a_dead_place_holds_up_no_other_partition(world: World) -> None:
     """Its outcomes wait, those of the others are written."""
     layout = world.layouts.put(TOPIC, 2)
-    world.store.places.put(**{"t#0": "east", "t#1": "west"})
+    world.store.places.put(**{layout.partitions[0]: "east", layout.partitions[1]: "west"})
     for partition in layout.partitions:
         await world.put("x", topic=partition)
     app = await world.app()
     leases = app.take()
-    held = world.store.hold("settle", topic="t#0")
+    held = world.store.hold("settle", topic=layout.partitions[0])
     app.ack(leases)
     await settle()
     assert held.reached == 1
-    assert set(await where(world, layout)) == {"t#0"}
+    assert set(await where(world, layout)) == {layout.partitions[0]}
     held.open()
     await settle()
     assert await where(world, layout) == {}
@@ -290,7 +311,7 @@ async def test_a_stream_does_not_wait_for_the_layout(world: World) -> None:
     layout = world.layouts.put(TOPIC, 2, known=False)
     asked = world.store.hold("ask")
     await world.put("x", topic="u")
-    await world.put("y", topic="t#1")
+    await world.put("y", topic=layout.partitions[1])
     app = await world.app(TOPIC, "u")
     assert app.names() == ["x"]
     assert asked.reached == 1
@@ -320,10 +341,10 @@ async def test_a_stream_that_ends_during_the_question_leaves_nothing(world: Worl
 
 async def test_a_layout_is_asked_for_until_it_is_told(world: World, caplog: pytest.LogCaptureFixture) -> None:
     """Redis may be away, or refuse: that is said once."""
-    world.layouts.put(TOPIC, 2, known=False)
+    layout = world.layouts.put(TOPIC, 2, known=False)
     away = world.store.fail("ask", StoreUnavailable("away"))
     ping = world.store.fail("ping", StoreUnavailable("away"))
-    await world.put("x", topic="t#1")
+    await world.put("x", topic=layout.partitions[1])
     app = await world.app()
     await world.advance(30.0)
     assert 1 <= away.reached < 60
@@ -346,7 +367,7 @@ async def test_a_poller_of_a_layout_that_is_not_the_topic_s_is_replaced(
     """The relay believes in one partition, and its first claim is refused: nobody hears of that."""
     caplog.set_level(logging.INFO)
     layout = world.layouts.put(TOPIC, 2, presumed=True)
-    await world.put("x", topic="t#1")
+    await world.put("x", topic=layout.partitions[1])
     app = await world.app()
     assert app.names() == ["x"]
     assert set(world.engine._loops._pollers) == set(layout.partitions)
@@ -363,17 +384,17 @@ async def test_a_poller_of_a_layout_that_is_not_the_topic_s_is_replaced(
 async def test_no_due_timer_waits_behind_the_flood_of_another_partition(world: World) -> None:
     """The race: an application settles all that it holds in one message, and the poller that looks first
     takes all room; it would be the same one each time."""
-    world.layouts.put(TOPIC, 2)
+    layout = world.layouts.put(TOPIC, 2)
     world.tune(max_polling_interval=600.0)
     app = await world.app(max_outstanding=10)
     for start in range(0, 10_000, 500):
-        await world.put(*(f"{n}" for n in range(start, start + 500)), topic="t#0")
-    world.hint(delay=0, topic="t#0")
+        await world.put(*(f"{n}" for n in range(start, start + 500)), topic=layout.partitions[0])
+    world.hint(delay=0, topic=layout.partitions[0])
     await settle()
     taken = app.take()
-    assert {lease.partition for lease in taken} == {"t#0"}
-    await world.put("alone", topic="t#1")
-    world.hint(delay=0, topic="t#1")
+    assert {lease.partition for lease in taken} == {layout.partitions[0]}
+    await world.put("alone", topic=layout.partitions[1])
+    world.hint(delay=0, topic=layout.partitions[1])
     await world.advance(0.01)
     seen: list[str] = []
     for _ in range(3):
@@ -404,12 +425,12 @@ async def test_flooded_partitions_take_turns(world: World) -> None:
 
 async def test_a_partition_that_is_away_keeps_nobody_from_his_turn(world: World) -> None:
     """Its claim hangs, and later it waits for Redis: it is not its turn then."""
-    world.layouts.put(TOPIC, 2)
-    world.store.places.put(**{"t#0": "east", "t#1": "west"})
-    world.store.fail("claim", StoreUnavailable("gone"), topic="t#0")
+    layout = world.layouts.put(TOPIC, 2)
+    world.store.places.put(**{layout.partitions[0]: "east", layout.partitions[1]: "west"})
+    world.store.fail("claim", StoreUnavailable("gone"), topic=layout.partitions[0])
     world.store.fail("ping", StoreUnavailable("gone"), topic="east")
-    await world.put("x", topic="t#0")
-    await world.put(*(f"{n}" for n in range(30)), topic="t#1")
+    await world.put("x", topic=layout.partitions[0])
+    await world.put(*(f"{n}" for n in range(30)), topic=layout.partitions[1])
     app = await world.app(max_outstanding=1)
     for _ in range(30):
         app.end(app.one())
@@ -418,12 +439,12 @@ async def test_a_partition_that_is_away_keeps_nobody_from_his_turn(world: World)
 
 async def test_a_poller_that_ends_while_it_waits_passes_its_turn_on(world: World) -> None:
     """The layout becomes another one while its first poller waits for room."""
-    await world.put("1", "2", topic="t#0")
-    world.layouts.put(TOPIC, 2)
+    layout = world.layouts.put(TOPIC, 2)
+    await world.put("1", "2", topic=layout.partitions[0])
     app = await world.app(max_outstanding=1)
     lease = app.one()
-    await world.put("3", topic="t#1")
-    world.hint(delay=0, topic="t#1")
+    await world.put("3", topic=layout.partitions[1])
+    world.hint(delay=0, topic=layout.partitions[1])
     await settle()
     layout = world.layouts.put(TOPIC, 4)
     await settle()
@@ -433,8 +454,8 @@ async def test_a_poller_that_ends_while_it_waits_passes_its_turn_on(world: World
         await world.advance(0.01)
         app.end(app.one())
     await settle()
-    assert await world.stored("t#0") == {}
-    assert await world.stored("t#1") == {}
+    assert await world.stored(layout.partitions[0]) == {}
+    assert await world.stored(layout.partitions[1]) == {}
 
 
 # ----------------------------------------------------------------------------- idleness
@@ -454,3 +475,29 @@ async def test_idle_partitions_share_their_wake_ups(world: World, monkeypatch: p
         wakes.append(world.store.count("claim") - before)
     assert 4 * 64 <= sum(wakes) <= 4 * 64 * 1.25
     assert sum(map(bool, wakes)) <= sum(wakes) / 2
+
+
+async def test_timers_that_moved_to_a_place_that_is_away(world: World) -> None:
+    """Their outcomes are tried again, and others are written meanwhile; the place that they came from is not
+    taken for one that is away."""
+    layout = world.layouts.put(TOPIC, 2)
+    world.store.places.put(**{layout.partitions[0]: "east", layout.partitions[1]: "east"})
+    await world.put("a", topic=layout.partitions[0])
+    await world.put("b", topic=layout.partitions[1])
+    app = await world.app()
+    leases = {lease.timer_id: lease for lease in app.take()}
+    failure = StoreUnavailable("gone")
+    failure.partition = "elsewhere#7"
+    world.store.places.put(**{"elsewhere#7": "west"})
+    away = world.store.fail("settle", failure, topic=layout.partitions[0])
+    app.end(leases["a"])
+    await settle()
+    app.end(leases["b"])
+    await world.advance(1.0)
+    assert set(await where(world, layout)) == {layout.partitions[0]}
+    assert away.reached > 2
+    assert world.engine._redis_health.answers(layout.partitions[0])
+    assert not world.engine._redis_health.answers("elsewhere#7")
+    away.open()
+    await world.advance(1.0)
+    assert await where(world, layout) == {}

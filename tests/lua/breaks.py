@@ -7,6 +7,7 @@ from tests.lua.breaks_insert import OF_INSERT
 from tests.lua.breaks_journal import THE_JOURNAL
 from tests.lua.breaks_layout import OF_LAYOUT
 from tests.lua.breaks_load import OF_LOAD
+from tests.lua.breaks_move import OF_MOVE
 from tests.worlds.scripts.rules import Break
 
 THE_FENCE = {
@@ -254,4 +255,5 @@ BREAKS = {
     **OF_LOAD,
     **OF_INSERT,
     **OF_LAYOUT,
+    **OF_MOVE,
 }

@@ -23,6 +23,7 @@ from tests.lua import test_settle as settle
 from tests.lua.breaks import BREAKS
 from tests.lua.breaks_insert import KILLERS as OF_INSERT
 from tests.lua.breaks_layout import KILLERS as OF_LAYOUT
+from tests.lua.breaks_move import KILLERS as OF_MOVE
 from tests.lua.killers_failure import OF_FAILURE, Scenario
 from tests.lua.killers_journal import OF_JOURNAL
 from tests.lua.killers_load import OF_LOAD
@@ -163,6 +164,7 @@ KILLERS: dict[str, tuple[Scenario, ...]] = {
     **OF_LOAD,
     **OF_INSERT,
     **OF_LAYOUT,
+    **OF_MOVE,
 }
 
 

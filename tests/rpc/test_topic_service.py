@@ -8,6 +8,7 @@ import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
 
+from relay.core.dispatch import Dispatch
 from relay.core.policy import DeadLetterPolicy
 from relay.v1 import delivery_service_pb2 as delivery
 from relay.v1 import timer_pb2
@@ -351,6 +352,26 @@ async def test_pause_and_resume(relay_on_valkey: Served, keyspace: Keyspace) -> 
     await stream.finish()
 
 
+@pytest.mark.parametrize(
+    ("policy", "words"),
+    [
+        ({"journal": True}, "the topic has a journal"),
+        ({"dispatch": Dispatch.LIST}, "a topic with dispatch list has one"),
+        ({"dispatch": Dispatch.STREAM}, "a topic with dispatch stream has one"),
+    ],
+    ids=str,
+)
+async def test_topics_that_keep_their_one_partition(
+    relay_on_valkey: Served, keyspace: Keyspace, policy: dict[str, Any], words: str
+) -> None:
+    topic = keyspace.topic()
+    relay_on_valkey.tune(topic, **policy)
+    request = pb.ReshardTopicRequest(topic=topic, partitions=2)
+    code, message, _ = await refused(topics(relay_on_valkey).ReshardTopic(request))
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert words in message
+
+
 async def test_topics_are_known(relay_on_valkey: Served, keyspace: Keyspace) -> None:
     """Those that were scheduled in or served, in the order of their names, page by page."""
     names = sorted(keyspace.topic(name) for name in ("a", "b", "c"))
@@ -408,6 +429,10 @@ async def test_a_broken_topic_hides_no_other(
         ("GetTopic", pb.GetTopicRequest(topic=""), "topic"),
         ("PauseTopic", pb.PauseTopicRequest(topic="t", until=at(1_000)), "until"),
         ("PauseTopic", pb.PauseTopicRequest(topic="t", duration=Duration()), "duration"),
+        ("ReshardTopic", pb.ReshardTopicRequest(topic="", partitions=2), "topic"),
+        ("ReshardTopic", pb.ReshardTopicRequest(topic="t"), "partitions"),
+        ("ReshardTopic", pb.ReshardTopicRequest(topic="t", partitions=-2), "partitions"),
+        ("ReshardTopic", pb.ReshardTopicRequest(topic="t", partitions=2_048), "partitions"),
         ("ListTopics", pb.ListTopicsRequest(page_size=1_001), "page_size"),
         ("ListDeadLetters", pb.ListDeadLettersRequest(topic="t", page_size=501), "page_size"),
         ("ListDeadLetters", pb.ListDeadLettersRequest(topic="t", page_token="x"), "page_token"),

@@ -32,9 +32,11 @@ from relay.store.server.hints import RedisHints
 from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
 from relay.store.timeline.topics import RedisTopics
+from relay.store.verbs import move
 from tests.docs import pages
 from tests.servers import KINDS, Kind, RunningServer, server_id, start_server
 from tests.settlements import end_of
+from tests.store.moving import IDS, Relay, nothing
 from tests.worlds.cluster.cluster import Cluster
 
 PAGE = "".join(block.text for block in pages.run_by(__file__))
@@ -54,7 +56,7 @@ def documented() -> list[str]:
 
 
 def besides(part: str) -> list[str]:
-    """The rules of the line that begins with this one: for a list, for a stream, for a Cluster."""
+    """The rules of the line that begins with this one: for a list, a stream, a move, or a Cluster."""
     lines = PAGE.replace("\\\n", " ").splitlines()
     (line,) = (each for each in lines if each.startswith(f"ACL SETUSER relay {part}"))
     return line.split()[3:]
@@ -63,6 +65,7 @@ def besides(part: str) -> list[str]:
 RULES = documented() if PAGE else []
 LIST_RULES = besides("~timers_ready") if PAGE else []
 STREAM_RULES = besides("~timers_stream") if PAGE else []
+MOVE_RULES = besides("+rename") if PAGE else []
 CLUSTER_RULES = besides("+cluster") if PAGE else []
 
 
@@ -253,6 +256,36 @@ async def test_lists_and_streams(server: RunningServer, dispatch: Dispatch, rule
         rest = [each for each in rules if each != rule]
         if not await dispatched(become(server, [*RULES, *rest, *workers]), dispatch):
             idle.append(rule)
+    assert not idle, "these do nothing"
+
+
+async def moved(url: str) -> list[str]:
+    """Change how many partitions a topic has, after somebody has left a batch on its way; what did not
+    work."""
+    async with Server(url, connections=2, timeout=60.0) as server:
+        relay = Relay(server, "orders")
+        try:
+            await relay.put(*IDS[:20])
+            await relay.put("due", due=0)
+            assert "due" in await relay.claim()
+            layout = await relay.moves.begin("orders", 2)
+            left = [name for name in IDS[:20] if relay.at(name) in layout.emptied]
+            await server.call(move.leave(layout.partitions[0], "t", left[:1]))
+            await relay.moves.run(layout, nothing)
+            await relay.move(1)
+        except ServiceError as failure:
+            return [str(failure)]
+    return []
+
+
+async def test_moves(server: RunningServer) -> None:
+    """They work with what the page wants besides, and each of it is needed."""
+    assert await moved(become(server, [*RULES, *MOVE_RULES])) == []
+    idle = [
+        rule
+        for rule in MOVE_RULES
+        if not await moved(become(server, [*RULES, *(each for each in MOVE_RULES if each != rule)]))
+    ]
     assert not idle, "these do nothing"
 
 

@@ -154,8 +154,8 @@ async def test_a_topic_that_is_in_use(
 async def test_redis_loses_a_layout(
     redis_server: RunningServer, keyspace: Keyspace, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The race: Redis loses what it held, a relay goes on by the layout, and its timers come into the first
-    partition and the others. A relay that starts then finds all of them, once the other one has looked."""
+    """The race: the first partition's node loses what it held, and a relay goes on by the layout with the
+    others. A relay that starts then finds all of them, once the other one has looked."""
     topic = keyspace.topic()
     keyspace.allow(f"*{topic}*")
     async with Server(redis_server.url, connections=2, timeout=60.0) as server:
@@ -163,7 +163,7 @@ async def test_redis_loses_a_layout(
         layout = await old.ask(topic)
         with redis_server.client() as raw:
             raw.delete(f"timers_leases:{topic}")
-        for name in layout.partitions:
+        for name in layout.partitions[1:]:
             await RedisStore(server).schedule(name, [NewTimer("a", b"x", LATER)])
         with caplog.at_level(logging.WARNING):
             await old.look()
@@ -252,15 +252,19 @@ def test_the_keys_of_partitions(tags: bool) -> None:
     """The first partition has the keys of a topic, but for its lease records, in whose place the layout lies;
     the others have names of their own. All keys of one are in one slot."""
     names = KeyNames(hash_tags=tags)
-    tag = "{orders}" if tags else "orders"
-    first, whole = names.of("orders#0"), names.of("orders")
+    zero, third, tenth = (Layout("orders", 2, 8, 16).partitions[n] for n in (0, 3, 10))
+    tag, others = ("{orders}", "{orders#3}") if tags else ("orders", "orders#3")
+    first, whole = names.of(zero), names.of("orders")
     assert (
         whole[2] == names.key("leases", "orders") == names.key("layout", "orders") == f"timers_leases:{tag}"
     )
-    assert first[2] == names.key("leases", "orders#0") == f"timers_leases:{tag}#0"
+    assert first[2] == names.key("leases", zero) == names.key("first", "orders") == f"timers_leases:{tag}#0"
     assert [*first[:2], *first[3:]] == [*whole[:2], *whole[3:]]
-    assert names.channel("orders#0") == names.channel("orders")
-    assert names.key("layout", "orders#0") == names.key("layout", "orders")
-    third = "{orders#3}" if tags else "orders#3"
-    assert all(key.endswith(f":{third}") for key in (*names.of("orders#3"), names.channel("orders#3")))
-    assert names.of("orders#10")[2].endswith("{orders#10}" if tags else ":orders#10")
+    assert names.channel(zero) == names.channel("orders")
+    assert names.key("layout", zero) == names.key("layout", "orders")
+    plain = [*names.of(third)[:2], *names.of(third)[3:], names.channel(third), names.key("layout", third)]
+    assert all(key.endswith(f":{others}") for key in plain)
+    assert names.of(third) == names.of(f"{third} leaving")
+    assert names.of(third)[2] == f"timers_leases:{others}#3"
+    assert names.key("move", third) == f"timers_leases:{others}#move"
+    assert names.of(tenth)[2].endswith("{orders#10}#10" if tags else ":orders#10#10")

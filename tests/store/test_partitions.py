@@ -14,7 +14,9 @@ from relay.core.partitions import Layout
 from relay.core.ports import OnePartition, TopicStore
 from relay.core.timers import Change, DeadLetter, NewTimer, TimerState
 from relay.store.keys import KeyNames
+from relay.store.partitions.carrying import Carrier
 from relay.store.partitions.layouts import RedisLayouts
+from relay.store.partitions.timers import PartitionedTimers
 from relay.store.partitions.topics import PartitionedTopics
 from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
@@ -40,9 +42,11 @@ class Topic:
         self.server, self.topic = server, topic
         self.raw = running.client()
         self.layouts = RedisLayouts(server, lambda _: 4)
-        self.store = RedisStore(server)
-        self.parts = RedisTopics(server)
-        self.topics = PartitionedTopics(self.parts, self.layouts)
+        self.parts, carrier = RedisTopics(server), Carrier(server)
+        self.store = PartitionedTimers(
+            RedisStore(server, arrive=carrier.arrive), self.parts, self.layouts, server, carrier
+        )
+        self.topics = PartitionedTopics(self.parts, self.layouts, carrier)
         self.layout = Layout(topic, 1, 4)
 
     def key(self, name: str, partition: int) -> str:
@@ -90,7 +94,7 @@ async def four(
 
 def plain(four: Topic, topics: TopicStore | None = None) -> PartitionedTopics:
     """A relay whose setting says that topics have one partition."""
-    return PartitionedTopics(topics or four.parts, RedisLayouts(four.server))
+    return PartitionedTopics(topics or four.parts, RedisLayouts(four.server), Carrier(four.server))
 
 
 # ------------------------------------------------------------------------------- how it stands
@@ -337,7 +341,7 @@ async def test_a_layout_that_never_settles(four: Topic) -> None:
             tries.append(topic)
             raise OtherLayout("1 8")
 
-    topics = PartitionedTopics(Elsewhere(four.server), OnePartition())
+    topics = PartitionedTopics(Elsewhere(four.server), OnePartition(), Carrier(four.server))
     with pytest.raises(OtherLayout):
         await topics.resume(four.topic)
     assert tries == [four.topic] * 3

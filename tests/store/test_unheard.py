@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 
 import anyio
@@ -28,6 +28,7 @@ from relay.store.server.manifest import manifest
 from relay.store.server.server import Server, ServerReports
 from relay.store.timeline.redis_store import RedisStore
 from relay.store.timeline.topics import RedisTopics
+from relay.store.verbs import move
 from tests.keyspace import Keyspace
 from tests.servers import RunningServer
 from tests.settlements import end_of
@@ -82,6 +83,7 @@ def user(redis_server: RunningServer) -> Iterator[str]:
 @pytest.fixture(params=[0, 100], ids=["", "journal"])
 async def limited(user: str, keyspace: Keyspace, request: pytest.FixtureRequest) -> AsyncIterator[Limited]:
     limited = Limited(user, keyspace.topic(), request.param)
+    keyspace.allow(f"*{limited.topic}#*")  # of its partitions
     yield limited
     await limited.server.aclose()
 
@@ -155,6 +157,29 @@ async def revive(limited: Limited) -> None:
     assert await limited.take() == ["a"]
 
 
+async def on_its_way(limited: Limited) -> tuple[Layout, Sequence[bytes]]:
+    """A layout by which a timer moves, which has left its partition."""
+    layout = Layout(limited.topic, 2, 1, 2)
+    await limited.store.schedule(layout.partitions[0], [NewTimer("a", b"x", due=LATER)])
+    batch = await limited.server.call(move.leave(layout.partitions[0], "t", ["a"]))
+    limited.unheard.clear()
+    return layout, batch
+
+
+async def arrive(limited: Limited) -> None:
+    """A batch of a move, where it belongs."""
+    layout, batch = await on_its_way(limited)
+    assert (await limited.server.call(move.put(layout.partitions[1], batch)))[0] == b"PUT"
+    assert await limited.store.get(layout.partitions[1], "a") is not None
+
+
+async def come_back(limited: Limited) -> None:
+    """A batch of a move, where it was."""
+    layout, batch = await on_its_way(limited)
+    assert await limited.server.call(move.back(layout.partitions[0], batch)) == b"1"
+    assert await limited.store.get(layout.partitions[0], "a") is not None
+
+
 async def load(limited: Limited) -> None:
     """A sweep's batch."""
     with limited.bulk() as bulk:
@@ -185,7 +210,7 @@ async def replace(limited: Limited) -> None:
 
 
 VERBS: tuple[Callable[[Limited], Awaitable[None]], ...] = (
-    *(schedule, run, settle, resume, redrive, finish, revive, load, insert, replace),
+    *(schedule, run, settle, resume, redrive, finish, revive, arrive, come_back, load, insert, replace),
 )
 SCRIPTS = {
     "timeline/schedule",
@@ -193,6 +218,8 @@ SCRIPTS = {
     "timeline/settle",
     "people/pause",
     "people/redrive",
+    "move/put",
+    "move/back",
     "stream/settle",
     "stream/redrive",
     "bulk/guarded_load",

@@ -10,7 +10,7 @@ from relay.core.outcomes import NO_LIMITS, ClaimRequest
 from relay.store.keys import KeyNames
 from relay.store.server.manifest import manifest, verbs
 from relay.store.server.scripts import Call, Scripts
-from relay.store.verbs import bulk, layout, people, ready_list, stream, timeline
+from relay.store.verbs import bulk, layout, move, people, ready_list, stream, timeline
 
 REQUEST = ClaimRequest(limit=1, lease=2, nonce=b"n" * 16, max_bytes=3)
 ONE = stream.Consumer("billing", "one")
@@ -54,6 +54,15 @@ CALLS: list[Call[Any]] = [
     bulk.close_marks("t", "1", "d"),
     bulk.pace(1),
     layout.begin("t", 8),
+    layout.change("t", "1 2", "2 2 4", 5),
+    layout.tell_pause("t", 1),
+    move.mark("t"),
+    move.scan("t", "0", 10),
+    move.leave("t", "t", ["a"]),
+    move.put("t", ["1", "ta", b""]),
+    move.void("t", "1"),
+    move.left("t", "1"),
+    move.back("t", ["1", "ta", b""]),
 ]
 COLUMNS = {"bulk/replace": 3, "bulk/insert": 3, "bulk/guarded_load": 3}
 """Arguments that come behind those of the call: a batch by columns."""

@@ -21,6 +21,7 @@ from relay.settings import Settings, SettingsError, doubtful, load
 from relay.settings.keys import key_names
 from relay.store import examine
 from relay.store.dispatch.promotions import RedisPromotions
+from relay.store.partitions.carrying import Carrier
 from relay.store.partitions.layouts import RedisLayouts, look_up
 from relay.store.partitions.topics import PartitionedTopics
 from relay.store.server.connect import guess
@@ -155,7 +156,8 @@ async def _use(settings: Settings, server: Server, refused_hints: Sequence[str])
 
 async def _topics(settings: Settings, server: Server) -> AsyncIterator[Finding]:
     """Check each topic that is configured or registered; one line stands for all that are fine."""
-    topics, policies = PartitionedTopics(RedisTopics(server), RedisLayouts(server)), settings.policies()
+    topics = PartitionedTopics(RedisTopics(server), RedisLayouts(server), Carrier(server))
+    policies = settings.policies()
     promotions = RedisPromotions(server, policies)
     names = sorted({*settings.topics, *await topics.topics()})
     if len(names) > MOST_TOPICS:
@@ -178,9 +180,9 @@ async def _topics(settings: Settings, server: Server) -> AsyncIterator[Finding]:
             )
         if foreign:
             continue
-        if layout.epoch:
-            yield doctor_findings.partitioned(layout, server.places)
         stats, marks = await topics.stats(name), await examine.sweep_marks(server, name)
+        for finding in doctor_findings.partitions(layout, policy, stats, server.places):
+            yield finding
         swept = doctor_findings.unfinished(name, marks, stats.now) if marks is not None else ()
         unusable = doctor_findings.unusable(stats, server.keys)
         for finding in (*unusable, *doctor_findings.dispatched(stats), *swept):

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from shlex import quote
 from typing import Literal, TypeAlias
 
+from relay.cli.terminal import output
 from relay.core.dispatch import DispatchState
 from relay.core.instants import SECOND
 from relay.core.partitions import Layout
+from relay.core.policy import TopicPolicy
 from relay.core.ports import Places
 from relay.core.timers import TopicStats
 from relay.settings import Settings
@@ -137,12 +139,38 @@ def dispatched(stats: TopicStats) -> Iterator[Finding]:
         )
 
 
+def partitions(layout: Layout, policy: TopicPolicy, stats: TopicStats, places: Places) -> Iterator[Finding]:
+    """Report what there is to say about a topic's partitions."""
+    if layout.epoch:
+        yield partitioned(layout, places)
+    if layout.epoch or stats.timers or stats.dead:  # else the topic is yet to be born
+        yield from otherwise_set(layout, policy)
+
+
 def partitioned(layout: Layout, places: Places) -> Finding:
     """Report how many partitions a topic has, and in a Cluster how many of them each node has."""
-    words = f"{layout.topic!r} has {layout.count} partitions"
+    words = f"{layout.topic!r} has {output.partitions(layout.count)}"
+    if layout.towards:
+        towards = output.partitions(layout.towards)
+        words = f"{layout.topic!r} moves from {layout.count} to {towards}, while relays run"
     nodes = Counter(place for place in map(places.of, layout.partitions) if place)
     where = ", ".join(f"{count} at {place}" for place, count in sorted(nodes.items()))
-    return Finding("partitions", "ok", f"{words}: {where}" if where else words)
+    result: Result = "note" if layout.towards else "ok"
+    return Finding("partitions", result, f"{words}: {where}" if where else words)
+
+
+def otherwise_set(layout: Layout, policy: TopicPolicy) -> Iterator[Finding]:
+    """Report a topic whose setting names another number of partitions than it has or moves to. A setting of 1
+    means nothing: it is the default."""
+    comes, wished = layout.towards or layout.count, policy.partitions
+    if wished in (1, comes):
+        return
+    words = f"{layout.topic!r} is set to have {wished} partitions, which is for new topics, and "
+    words += f"moves to {comes}" if layout.towards else f"has {comes}"
+    advice = f"relay topics reshard {quote(layout.topic)} --partitions {wished} changes that"
+    if policy.journal:
+        advice = "a topic with a journal can't be moved"
+    yield Finding("partitions", "note", f"{words}: {advice}")
 
 
 def unusable(stats: TopicStats, keys: KeyNames) -> Iterator[Finding]:

@@ -93,9 +93,9 @@ def _places(layout: Layout, after: str) -> dict[int, str]:
     """Where reading begins in each partition. An id without a partition's number stands for its instant.
     Raises `InvalidField`."""
     if not layout.epoch or "#" not in after:
-        return dict.fromkeys(range(layout.count), checked("from", after))
+        return dict.fromkeys(range(len(layout.partitions)), checked("from", after))
     where = EntryId.parse("from", after, layout)
-    return {number: where.before(number) for number in range(layout.count)}
+    return {number: where.before(number) for number in range(len(layout.partitions))}
 
 
 class TailLines:

@@ -40,6 +40,11 @@ def name(topic: str, timer_id: str) -> str:
     return f"{safe(topic)}/{safe(timer_id)}"
 
 
+def partitions(count: int) -> str:
+    """A number of partitions, as words of a sentence."""
+    return f"{count} partition{'' if count == 1 else 's'}"
+
+
 def scheduled(timer: ScheduledTimer, as_json: bool) -> None:
     """Print what `schedule` answers."""
     if as_json:

@@ -19,10 +19,13 @@ from relay.cli.terminal.options import (
 )
 
 app = typer.Typer()
+of_all = typer.Typer()
+app.add_typer(of_all, name="topics", rich_help_panel=TOPICS)
 
 
-@app.command(rich_help_panel=TOPICS)
+@of_all.callback(invoke_without_command=True)
 def topics(
+    context: typer.Context,
     limit: Limit = 100,
     watch: Watch = False,
     interval: Interval = "2s",
@@ -31,10 +34,59 @@ def topics(
     as_json: Json = False,
 ) -> None:
     """Show the state of all topics: timers, due timers, dead letters, pauses."""
+    if context.invoked_subcommand is not None:
+        _refuse_options(context)
+        return
     from relay.cli.terminal.relay_connection import RelayConnection
     from relay.cli.topics import topic_calls as implementation
 
     implementation.list_(RelayConnection(target, timeout), limit, interval if watch else None, as_json)
+
+
+def _refuse_options(context: typer.Context) -> None:
+    """Refuse options that stand before a subcommand: it would never hear of them, not even of --target."""
+    from relay.cli.terminal.exits import BAD_INPUT, fail
+
+    given = [name for name in context.params if _is_typed(context, name)]
+    if given:
+        fail(f"--{given[0].removeprefix('as_')}: give it after {context.invoked_subcommand}", BAD_INPUT)
+
+
+def _is_typed(context: typer.Context, parameter: str) -> bool:
+    source = context.get_parameter_source(parameter)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+@of_all.command()
+def reshard(
+    topic: TopicName,
+    partitions: Annotated[
+        int, typer.Option("--partitions", metavar="N", help="How many: a power of two from 1 to 1,024.")
+    ],
+    max_rate: Annotated[
+        Optional[str],  # noqa: UP045 (typer reads it at run time)
+        typer.Option(
+            "--max-rate",
+            metavar="N/s",
+            help="The most timers a second, for moves that this command begins. Default: no limit.",
+        ),
+    ] = None,
+    no_wait: Annotated[
+        bool, typer.Option("--no-wait", help="Begin the first step, and don't wait for its end.")
+    ] = False,
+    target: Target = DEFAULT_TARGET,
+    timeout: Timeout = None,
+    as_json: Json = False,
+) -> None:
+    """Move a topic's timers into another number of partitions, while everything else goes on.
+
+    Each step doubles or halves the number. The relays do the moving: if the command is cut off, the step goes
+    on, and the same command waits for it and goes on with the next.
+    """
+    from relay.cli.terminal.relay_connection import RelayConnection
+    from relay.cli.topics import resharding
+
+    resharding.reshard(RelayConnection(target, timeout), topic, partitions, max_rate, no_wait, as_json)
 
 
 @app.command(rich_help_panel=TOPICS)

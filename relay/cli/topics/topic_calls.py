@@ -129,6 +129,7 @@ def document(info: TopicInfo) -> dict[str, Any]:
             else {}
         ),
         **({"partitions": info.partitions} if info.partitions > 1 else {}),
+        **({"moving_to": info.moving_to} if info.moving_to else {}),
     }
 
 
@@ -152,9 +153,13 @@ def _lines(info: TopicInfo, now: datetime) -> list[tuple[str, str]]:
         ("dead", str(info.dead)),
         ("oldest death", _when(info.oldest_death_time, now)),
         ("paused", how_long(info) if info.paused else "no"),
-        *([("partitions", str(info.partitions))] if info.partitions > 1 else []),
+        *([("partitions", _partitions(info))] if info.partitions > 1 or info.moving_to else []),
         *_behind(info),
     ]
+
+
+def _partitions(info: TopicInfo) -> str:
+    return f"{info.partitions}, moving to {info.moving_to}" if info.moving_to else str(info.partitions)
 
 
 def _behind(info: TopicInfo) -> list[tuple[str, str]]:

@@ -119,6 +119,13 @@ RESUME_TOPIC = Method(
     changes=True,
     service="TopicService",
 )
+RESHARD_TOPIC = Method(
+    "ReshardTopic",
+    topic_pb.ReshardTopicRequest,
+    topic_pb.ReshardTopicResponse,
+    changes=True,
+    service="TopicService",
+)
 LIST_DEAD = Method(
     "ListDeadLetters",
     topic_pb.ListDeadLettersRequest,
@@ -147,6 +154,7 @@ TOPIC_METHODS: tuple[Method[Any, Any], ...] = (
     GET_TOPIC,
     PAUSE_TOPIC,
     RESUME_TOPIC,
+    RESHARD_TOPIC,
     LIST_DEAD,
     GET_DEAD,
     REDRIVE,

@@ -15,6 +15,7 @@ from relay.client.calls.channel import (
     PAUSE_TOPIC,
     PURGE,
     REDRIVE,
+    RESHARD_TOPIC,
     RESUME_TOPIC,
 )
 from relay.client.calls.timer_calls import Steps, call
@@ -31,6 +32,8 @@ from relay.v1 import topic_service_pb2 as pb
 MAX_TOPICS_PAGE = 1_000
 MAX_DEAD_PAGE = 500
 """The largest page. One call redrives or purges at most this many dead letters, too."""
+MAX_PARTITIONS = 1_024
+MAX_RATE = 2**32 - 1
 
 
 def page(page_size: int, token: str, timeout: float) -> Steps[tuple[list[TopicInfo], str]]:
@@ -66,6 +69,16 @@ def resume(topic: str, timeout: float) -> Steps[TopicInfo]:
     """End a pause."""
     arguments.check_name(topic, "topic")
     response = yield from call(RESUME_TOPIC, pb.ResumeTopicRequest(topic=topic), timeout)
+    return TopicInfo.from_proto(response.topic)
+
+
+def reshard(topic: str, partitions: int, max_rate: int, timeout: float) -> Steps[TopicInfo]:
+    """Begin to move a topic into another number of partitions. Raises `InvalidArgument`."""
+    arguments.check_name(topic, "topic")
+    arguments.check_count(partitions, "partitions", 1, MAX_PARTITIONS)
+    arguments.check_count(max_rate, "max_rate", 0, MAX_RATE)
+    request = pb.ReshardTopicRequest(topic=topic, partitions=partitions, max_rate=max_rate)
+    response = yield from call(RESHARD_TOPIC, request, timeout)
     return TopicInfo.from_proto(response.topic)
 
 

@@ -71,6 +71,8 @@ class TopicInfo:
     """With a stream: the state of each of its consumer groups."""
     partitions: int = 1
     """The number of its partitions."""
+    moving_to: int = 0
+    """The number of partitions that its timers move into; 0 unless they move."""
 
     @classmethod
     def from_proto(cls, topic: pb.Topic) -> Self:
@@ -91,6 +93,7 @@ class TopicInfo:
             entries=topic.entries,
             groups=tuple(GroupInfo.from_proto(group) for group in topic.groups),
             partitions=topic.partitions or 1,
+            moving_to=topic.moving_to,
         )
 
 

@@ -1,4 +1,4 @@
-"""What operators do: read the state of topics, pause them, and bring dead letters back to life."""
+"""What operators do: read the state of topics, pause and reshard them, bring dead letters back to life."""
 
 from __future__ import annotations
 
@@ -76,6 +76,16 @@ class Topics:
         """End a pause."""
         return await run(self._wire(), topic_calls.resume(topic, self._timeout))
 
+    async def reshard(self, topic: str, partitions: int, *, max_rate: int = 0) -> TopicInfo:
+        """Begin to move the topic's timers into twice or half as many partitions, whichever comes nearer to
+        `partitions` (a power of two from 1 to 1,024), at `max_rate` timers a second at most (0 means no
+        bound).
+
+        Relays do the moving, and everything else goes on meanwhile. A move that is under way goes on as it
+        is. Call again once `moving_to` is 0, until the topic has as many partitions as wanted.
+        """
+        return await run(self._wire(), topic_calls.reshard(topic, partitions, max_rate, self._timeout))
+
     async def dead_letters(
         self, topic: str, wanted: DeadLetterFilter = ALL_DEAD, *, page_size: int = 100
     ) -> AsyncIterator[DeadLetterInfo]:
@@ -144,6 +154,10 @@ class SyncTopics:
     def resume(self, topic: str) -> TopicInfo:
         """See `Topics.resume`."""
         return run_blocking(self._wire(), topic_calls.resume(topic, self._timeout))
+
+    def reshard(self, topic: str, partitions: int, *, max_rate: int = 0) -> TopicInfo:
+        """See `Topics.reshard`."""
+        return run_blocking(self._wire(), topic_calls.reshard(topic, partitions, max_rate, self._timeout))
 
     def dead_letters(
         self, topic: str, wanted: DeadLetterFilter = ALL_DEAD, *, page_size: int = 100

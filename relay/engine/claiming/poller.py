@@ -12,7 +12,7 @@ import anyio
 from relay.core.errors import OpenOutcome, OtherLayout, StoreUnavailable
 from relay.core.instants import micros
 from relay.core.outcomes import ClaimRequest
-from relay.core.partitions import topic_of
+from relay.core.partitions import place_of, topic_of
 from relay.core.policy import TopicPolicy
 from relay.core.ports import LeaseSource
 from relay.core.timers import Claim
@@ -90,6 +90,11 @@ class Poller:
         while True:
             await self.step()
 
+    async def find_lost(self) -> None:
+        """Hand out what the last claim took, if its reply was lost: another poller does not know of it."""
+        while self._lost is not None:
+            await self.step()
+
     async def step(self) -> None:
         """Wait until it is time and there is room; claim, and hand out what was claimed. If the last claim's
         reply was lost, ask for what it took instead, and at once."""
@@ -108,7 +113,7 @@ class Poller:
             await self._clock.sleep(REFUSED_WAIT)  # which ends soon: others take this one's stead
         else:
             self._redis_health.refused(
-                "Redis refuses to claim", failure, said=self._refused, topic=self._partition
+                "Redis refuses to claim", failure, said=self._refused, topic=place_of(self._partition)
             )
             self._refused = True
             await self._clock.sleep(REFUSED_WAIT)
@@ -174,7 +179,7 @@ class Poller:
                 claim = await self._source.claimed(
                     self._partition, lost.request, since=lost.since, until=lost.until
                 )
-        except StoreUnavailable as failure:
+        except (StoreUnavailable, OtherLayout) as failure:
             return failure
         except Exception as failure:  # noqa: BLE001  (whatever it is, it must not end the loop)
             self._lost = None
@@ -183,7 +188,7 @@ class Poller:
         if claim.timers:
             log.warning(
                 "the reply of a claim was lost; its timers are found again",
-                extra={"topic": self._partition, "count": len(claim.timers)},
+                extra={"topic": place_of(self._partition), "count": len(claim.timers)},
             )
         self._deliver(claim, lost.request, sent, began)
         return None

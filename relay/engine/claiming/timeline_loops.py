@@ -29,14 +29,21 @@ class _Polled:
     partitions: Sequence[str] = ()
     scopes: list[anyio.CancelScope] = field(default_factory=list)
 
-    def start(self, loop: Callable[[], Awaitable[None]], tasks: TaskGroup) -> None:
-        """Start a loop that ends with the scopes."""
+    def start(
+        self,
+        loop: Callable[[], Awaitable[None]],
+        tasks: TaskGroup,
+        afterwards: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """Start a loop that ends with the scopes, and what is to be done then."""
         scope = anyio.CancelScope()
         self.scopes.append(scope)
 
         async def run() -> None:
             with scope:
                 await loop()
+            if afterwards is not None:
+                await afterwards()
 
         tasks.start_soon(run)
 
@@ -46,7 +53,8 @@ class TimelineLoops:
     list or a stream, with the wake hints that they wait for.
 
     A topic whose layout is not known is polled once it has been asked for. When a topic has another layout
-    than was known, its pollers are replaced; a claim that is under way then ends as it would have.
+    than was known, its pollers are replaced; a claim that is under way then ends as it would have, and one
+    whose reply was lost is found as it would have been.
     """
 
     def __init__(
@@ -97,7 +105,7 @@ class TimelineLoops:
         polled = self._polled[topic] = _Polled(layout.partitions)
         for partition in layout.partitions:
             poller = self._pollers[partition] = self._poller(partition)
-            polled.start(poller.run, self._tasks)
+            polled.start(poller.run, self._tasks, poller.find_lost)
         self._tasks.start_soon(self._watch, layout.partitions)
 
     def stop(self, topic: str) -> None:

@@ -11,6 +11,7 @@ from typing import TypeAlias
 from relay.core.errors import StoreUnavailable
 from relay.core.instants import micros
 from relay.core.outcomes import Extension, Verdict
+from relay.core.partitions import place_of
 from relay.core.policy import TopicPolicy
 from relay.core.ports import MAX_PER_CALL, Places, SourceOf
 from relay.core.wakeup import Wakeup
@@ -89,10 +90,11 @@ class Renewals:
             try:
                 await self._renew(partition, held)
             except StoreUnavailable as failure:
-                health.failed(failure)
-                break
+                self._redis_health.failed(partition, failure)
+                if not failure.partition:
+                    break
             except Exception as failure:  # noqa: BLE001  (whatever it is, it must not end the loop)
-                self._redis_health.refused("Redis refuses to renew", failure, topic=partition)
+                self._redis_health.refused("Redis refuses to renew", failure, topic=place_of(partition))
             else:
                 health.worked()
         self._due = {}

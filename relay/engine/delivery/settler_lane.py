@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
 from relay.core.errors import GivenUp, StoreUnavailable
 from relay.core.instants import micros
 from relay.core.outcomes import Ending, Extension, Reason, Settled, Verb, Verdict
-from relay.core.partitions import topic_of
+from relay.core.partitions import place_of, topic_of
 from relay.core.policy import TopicPolicy
 from relay.core.ports import MAX_PER_CALL, SourceOf
 from relay.core.wakeup import Wakeup
@@ -30,6 +30,9 @@ from relay.telemetry.traces.tracing import Tracing
 
 MAX_BYTES = 4 << 20
 """The approximate limit of content bytes in one call: new content, and the content of timers that die."""
+
+ELSEWHERE = 0.2
+"""Seconds to wait where timers have moved to a place that is away."""
 
 REFUSED = "Redis refuses to settle; the timers will be delivered again"
 """And would again: these leases are left to run out."""
@@ -108,20 +111,34 @@ class SettlerLane:
 
     async def step(self) -> None:
         """Make one call of each kind for each partition that has something to write now."""
-        partition = ""
+        partition, elsewhere = "", False
         try:
             for partition in list(self.ends):
                 if partition in self.ends:  # otherwise it has left
-                    await self._write_ends(partition)
-            if self._clock.now() < self.receipts_at:
-                return
-            for partition in list(self.receipts):
-                if partition in self.receipts:  # otherwise their ends overtook them, or it has left
-                    await self._write_receipts(partition)
+                    elsewhere |= not await self._did(self._write_ends, partition)
+            if self._clock.now() >= self.receipts_at:
+                for partition in list(self.receipts):
+                    if partition in self.receipts:  # otherwise their ends overtook them, or it has left
+                        elsewhere |= not await self._did(self._write_receipts, partition)
         except StoreUnavailable:
             # A partition that has left may have a new place that is away, too. Nobody waits for that here.
             if self._lanes[partition] is self:
                 await self._redis_health.pause(partition)
+        else:
+            if elsewhere:
+                await self._clock.sleep(ELSEWHERE)
+
+    @staticmethod
+    async def _did(write: Callable[[str], Awaitable[None]], partition: str) -> bool:
+        """Write, and return whether that worked. It fails for timers that have moved to a place that is away,
+        for which others don't wait. Raises `StoreUnavailable` if this lane's place is."""
+        try:
+            await write(partition)
+        except StoreUnavailable as failure:
+            if not failure.partition:
+                raise
+            return False
+        return True
 
     async def _write_ends(self, partition: str) -> None:
         batch = self._take(partition)
@@ -132,13 +149,13 @@ class SettlerLane:
                 partition, batch, limits=self._policy(partition).limits
             )
         except StoreUnavailable as failure:
-            health.failed(failure)
+            self._redis_health.failed(partition, failure)
             for ends in batch:
                 ends.tried |= not isinstance(failure, GivenUp)
             self.ends[partition] = batch + self.ends.get(partition, [])
             raise
         except Exception as failure:  # noqa: BLE001  (whatever it is, it must not end the loop)
-            self._redis_health.refused(REFUSED, failure, topic=partition, count=_count(batch))
+            self._redis_health.refused(REFUSED, failure, topic=place_of(partition), count=_count(batch))
             self._trace(topic_of(partition), batch, [OK] * _count(batch), began, error=type(failure).__name__)
         else:
             health.worked()
@@ -232,7 +249,7 @@ class SettlerLane:
         try:
             verdicts = await self._source_of(partition).extend(partition, extensions, lease=lease_time)
         except StoreUnavailable as failure:
-            health.failed(failure)
+            self._redis_health.failed(partition, failure)
             kept = self.receipts.setdefault(partition, {})
             # A settlement that came meanwhile makes the receipt unnecessary.
             kept.update(
@@ -243,7 +260,7 @@ class SettlerLane:
                 self._written.set()  # that may have been all: those who wait look once `_writing` is 0
             raise
         except Exception as failure:  # noqa: BLE001  (whatever it is, it must not end the loop)
-            self._redis_health.refused(REFUSED, failure, topic=partition, count=len(batch))
+            self._redis_health.refused(REFUSED, failure, topic=place_of(partition), count=len(batch))
         else:
             health.worked()
             for (lease, session), verdict in zip(batch.values(), verdicts, strict=True):

@@ -46,7 +46,7 @@ STEP = 0.01
 
 _PROOF = Struct(">QQI")
 FIELDS = 10
-"""How many values the scripts answer for each timer; see `told` in `lua/lib/stream_entry.lua`."""
+"""How many values the scripts answer for each timer; see `told` in `lua/lib/dispatch/stream_entry.lua`."""
 
 
 class RedisGroups:  # see 0043

@@ -36,11 +36,11 @@ class EntryId(NamedTuple):
     def parse(cls, field: str, text: str, layout: Layout) -> Self:
         """Read the name of an entry. The error says the caller's `field`. Raises `InvalidField`."""
         found = _ENTRY_ID.fullmatch(text)
-        if found is None or int(found[3]) >= layout.count:
+        if found is None or int(found[3]) >= len(layout.partitions):
             raise InvalidField(
                 field,
                 f"{text!r} is not one that a listing gave, such as 1767225600000-0#0 with a partition "
-                f"from 0 to {layout.count - 1}",
+                f"from 0 to {len(layout.partitions) - 1}",
             )
         return cls(*map(int, found.groups()))
 

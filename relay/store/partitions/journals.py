@@ -26,7 +26,7 @@ class TopicJournal:
         """`after` is the entry of each partition behind which reading begins; empty or missing: the first."""
         self._server = server
         self._layout = layout
-        self._numbers = range(layout.count)
+        self._numbers = range(len(layout.partitions))
         self._after = {n: (after or {}).get(n, "") for n in self._numbers}
 
     async def behind(self) -> AsyncIterator[Raw]:

@@ -87,6 +87,8 @@ class RedisLayouts:
         before = self._known.get(topic)
         if before == found:
             return
+        if before is not None and 0 < found.epoch < before.epoch:  # an answer that came late
+            return
         self._known[topic] = found
         wished = self._wished(topic)
         if before is None and wished not in (1, found.count):

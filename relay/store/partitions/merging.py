@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from relay.core.partitions import Layout
 from relay.core.timers import DeadPage, TopicStats
 from relay.store.partitions.entry_ids import EntryId
 
 
-def stats_of(topic: str, parts: Sequence[TopicStats]) -> TopicStats:
+def stats_of(layout: Layout, parts: Sequence[TopicStats]) -> TopicStats:
     """The state of a topic. It counts as paused while any of its partitions is, as after a call of which a
-    part failed."""
+    part failed. Timers that are on their way between partitions are not counted."""
     return TopicStats(
-        topic=topic,
+        topic=layout.topic,
         now=max(each.now for each in parts),
         timers=sum(each.timers for each in parts),
         due=sum(each.due for each in parts),
@@ -25,7 +26,8 @@ def stats_of(topic: str, parts: Sequence[TopicStats]) -> TopicStats:
         paused_until=max(
             (each.paused_until for each in parts if each.paused_until is not None), default=None
         ),
-        partitions=len(parts),
+        partitions=layout.count,
+        moving_to=layout.towards,
     )
 
 

@@ -9,9 +9,10 @@ from functools import partial
 from typing import TypeVar
 
 from relay.core.errors import OtherLayout, StoreError
-from relay.core.partitions import Layout
+from relay.core.partitions import LEAVING, Layout
 from relay.core.ports import AGAIN, MAX_PER_CALL, Layouts, TopicStore
 from relay.core.timers import Change, DeadLetter, DeadPage, TopicStats
+from relay.store.partitions.carrying import Carrier
 from relay.store.partitions.entry_ids import EntryId
 from relay.store.partitions.for_each import for_each
 from relay.store.partitions.merging import page_of, stats_of
@@ -27,9 +28,10 @@ class PartitionedTopics:
     together are not.
     """
 
-    def __init__(self, topics: TopicStore, layouts: Layouts) -> None:
+    def __init__(self, topics: TopicStore, layouts: Layouts, carrier: Carrier) -> None:
         self._topics = topics
         self._layouts = layouts
+        self._carrier = carrier
         self._searched: dict[str, int] = {}
         """The number of the partition in which the search for a topic's orphans goes on."""
         self.register = topics.register
@@ -40,7 +42,7 @@ class PartitionedTopics:
         """See `TopicStore.stats`. A call for each partition, all at once."""
 
         async def read(layout: Layout) -> TopicStats:
-            return stats_of(topic, await for_each(self._topics.stats, layout.partitions))
+            return stats_of(layout, await for_each(self._topics.stats, layout.partitions))
 
         return await self._begun(topic, read)
 
@@ -74,7 +76,7 @@ class PartitionedTopics:
                 each.topic: each for each in await self._topics.overview(names[start : start + MAX_PER_CALL])
             }
         return {
-            layout.topic: stats_of(layout.topic, [parts[name] for name in layout.partitions])
+            layout.topic: stats_of(layout, [parts[name] for name in layout.partitions])
             for layout in layouts
             if parts.keys() >= set(layout.partitions)
         }
@@ -92,10 +94,12 @@ class PartitionedTopics:
         return await self._begun(topic, write)
 
     async def resume(self, topic: str) -> None:
-        """See `TopicStore.resume`."""
+        """See `TopicStore.resume`. The first partition comes first: those that come into use ask it."""
 
         async def write(layout: Layout) -> None:
-            await for_each(self._topics.resume, layout.partitions)
+            first, *others = layout.partitions
+            await self._topics.resume(first)
+            await for_each(self._topics.resume, others)
 
         await self._begun(topic, write)
 
@@ -134,7 +138,7 @@ class PartitionedTopics:
                 return await self._topics.redrive(topic, dead_ids)
             parts = _divided(layout, dead_ids)
             answers = await for_each(
-                lambda part: self._topics.redrive(part, list(parts[part].values())), parts
+                lambda part: self._redrive(layout, part, list(parts[part].values())), parts
             )
             changes: dict[int, Change] = {}
             for places, answer in zip(parts.values(), answers, strict=True):
@@ -142,6 +146,33 @@ class PartitionedTopics:
             return [changes[place] for place in range(len(dead_ids))]
 
         return await self._begun(topic, write, dead_ids)
+
+    async def _redrive(self, layout: Layout, partition: str, entries: list[str]) -> list[Change]:
+        """Redrive letters of one partition. One that somebody else carries just now is GONE, and has another
+        name afterwards."""
+        if not layout.towards:
+            return await self._topics.redrive(partition, entries)
+        changes: list[Change] = []
+        for entry in entries:
+            letter = await self._topics.dead_letter(partition, entry)
+            if letter is not None and layout.partition(letter.timer_id) == f"{partition}{LEAVING}":
+                changes.append(await self._redrive_away(layout, partition, letter.timer_id, entry))
+            else:
+                changes += await self._topics.redrive(partition, [entry])
+        return changes
+
+    async def _redrive_away(self, layout: Layout, partition: str, timer_id: str, entry: str) -> Change:
+        """Redrive a letter that a move takes away, where it belongs: the old partition takes no timer in. A
+        living timer of its id goes there first, and is in its way."""
+        while await self._carrier.take(layout, partition, "t", [timer_id]) is not None:
+            pass
+        while (carried := await self._carrier.take(layout, partition, "d", [entry])) is not None:
+            if carried.names == [b"d" + entry.encode()]:  # another batch was on its way otherwise
+                if not carried.entries:
+                    break
+                (change,) = await self._topics.redrive(layout.filled(partition), carried.entries)
+                return change
+        return Change.GONE
 
     async def purge(self, topic: str, dead_ids: Sequence[str]) -> int:
         """See `TopicStore.purge`."""
@@ -169,10 +200,11 @@ class PartitionedTopics:
         """See `TopicStore.orphans`. One partition after the other."""
 
         async def read(layout: Layout) -> tuple[list[str], bool]:
-            number = self._searched.get(topic, 0) % layout.count
+            count = len(layout.partitions)
+            number = self._searched.get(topic, 0) % count
             found, done = await self._topics.orphans(layout.partitions[number], limit=limit)
-            self._searched[topic] = (number + done) % layout.count
-            return found, done and number + 1 == layout.count
+            self._searched[topic] = (number + done) % count
+            return found, done and number + 1 == count
 
         return await self._begun(topic, read)
 

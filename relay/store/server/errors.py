@@ -36,6 +36,14 @@ class NotMaster(RedisConnectionError):
     """The server is a replica, and Relay needs its master."""
 
 
+class Leaving(StoreUnavailable):
+    """A timer is on its way between two partitions; try again."""
+
+
+class PauseUnknown(StoreUnavailable):
+    """A partition has not been told yet whether its topic is paused; try again."""
+
+
 # States that pass. redis-py cuts their words off the message; MasterDownError is a ClusterDownError.
 _PASSING = (AuthenticationError, BusyLoadingError, ClusterDownError, ReadOnlyError, TryAgainError)
 
@@ -76,6 +84,10 @@ def _refusal(text: str) -> Exception:
         return WrongKeyType(f"{rest}; move it away or set another key prefix")
     if word == "LAYOUT":
         return OtherLayout(rest)
+    if word == "LEAVING":
+        return Leaving()
+    if word == "PAUSEUNKNOWN":
+        return PauseUnknown()
     if word == "OUTOFRANGE":
         return InvalidField("delay", "ends after the year 9999; give a shorter one")
     if word == "GIVENUP":

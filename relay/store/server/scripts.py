@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from relay.core.partitions import under
 from relay.store.keys import KeyNames
 from relay.store.server.manifest import manifest, text_of, verbs
 
@@ -47,8 +48,9 @@ class Call(NamedTuple, Generic[R]):
 
 
 class Script:
-    """One verb's script, `+journal` for topics that have one. `publish` is the command for wake hints.
-    `guarded`: it names one key more if it changes something, one that does not exist.
+    """One verb's script, `+layout` for partitions of a topic that has one, and then `+journal` for topics
+    that have one. `publish` is the command for wake hints. `guarded`: it names one key more if it changes
+    something, one that does not exist.
 
     `keys` are the names of those that it takes. `writes`: it changes something, and is told until when it
     may. `shared`: several callers may share a call, and each of its timers has an end of its own.
@@ -58,12 +60,19 @@ class Script:
     def __init__(
         self, name: str, text: str | None = None, *, publish: str = PUBLISH, guarded: bool = False
     ) -> None:
-        verb, _, journal = name.partition("+")
+        verb, *more = name.split("+")
         declared = manifest(verb)
         self.name = name
         self.writes = declared.writes
         absent = ("absent",) if guarded and self.writes else ()
-        self.keys = (*declared.keys, *absent, *((journal,) if journal else ()))  # the journal takes the last
+        laid_out = ("layout", "move") if "layout" in more else ()
+        journal = ("journal",) if "journal" in more else ()
+        self.keys = (
+            *declared.keys,
+            *absent,
+            *laid_out,
+            *journal,
+        )  # scripts find the last by their places
         self.shared = "each_until" in declared.arguments
         self.journaled = declared.writes and "timeline" in declared.keys
         self.text = source(name) if text is None else text
@@ -75,21 +84,31 @@ class Script:
 @cache
 def source(name: str) -> str:
     """The text of a script: `timeline/claim` is `lua/timeline/claim.lua` behind the locals that its manifest
-    declares, `lua/lib/prelude.lua` and what it uses of `lua/lib`; `timeline/claim+journal` has
-    `lua/lib/journal.lua` behind the prelude. A script that changes something refuses late calls."""
-    verb, _, journal = name.partition("+")
+    declares, `lua/lib/prelude.lua` and what it uses of `lua/lib`; `timeline/claim+layout+journal` has
+    `lua/lib/journal.lua` and `lua/lib/layout.lua` behind the prelude. A script that changes something refuses
+    late calls."""
+    verb, *more = name.split("+")
     declared = manifest(verb)
-    given_up = "given_up" if declared.writes else ""
-    parts = filter(None, ("prelude", journal, given_up, *declared.uses))
+    common = {"journal": "journal" in more, "given_up": declared.writes, "layout": "layout" in more}
+    parts = ("prelude", *(part for part, wanted in common.items() if wanted), *declared.uses)
     shared = [text_of(f"lib/{part}") for part in parts]
     return "\n".join((declared.head(), *shared, text_of(verb)))
+
+
+def variants(verb: str) -> tuple[str, ...]:
+    """The names of a verb's scripts: by itself, for partitions of a topic with a layout unless it is about
+    layouts as such, and each of them for topics with a journal."""
+    laid_out = (f"{verb}+layout",) if "layout" not in manifest(verb).keys else ()
+    names = (verb, *laid_out)
+    return (*names, *(f"{name}+journal" for name in names if Script(name).journaled))
 
 
 class Prepared(NamedTuple):
     """A call as Redis is to have it.
 
     `head` is how many keys there are, and the keys; `channel` that of wake hints, if the script takes it;
-    `last` is how many changes the topic's journal keeps, if it has one; `deadlines` are those of the call.
+    `last` is the partition's number and layout, if the topic has one, and how many changes its journal keeps,
+    if it is `journaled`; `deadlines` are those of the call.
     """
 
     script: Script
@@ -98,6 +117,7 @@ class Prepared(NamedTuple):
     channel: tuple[str, ...]
     args: Sequence[Argument]
     last: tuple[Argument, ...]
+    journaled: bool
     deadlines: Sequence[float]
 
     def lasting(
@@ -144,8 +164,8 @@ class Scripts:
     def load(self) -> None:
         """Load all of them now, so that no call waits for files, and one that is missing is noticed."""
         for verb in verbs():
-            if self.named(verb).journaled:
-                self.named(f"{verb}+journal")
+            for name in variants(verb):
+                self.named(name)
 
     def publish_by(self, command: str) -> None:
         """Have the scripts publish wake hints by this command."""
@@ -169,10 +189,14 @@ class Scripts:
         verb, topic, args, _, hints, group, consumer, run, deadlines = call
         script = self._scripts.get(verb) or self.named(verb)
         keep = keep_of(topic) if script.journaled else 0
+        last: tuple[Argument, ...] = ()
+        if laid_out := under(topic):
+            verb, last = f"{verb}+layout", (laid_out,)
+            script = self._scripts.get(verb) or self.named(verb)
         if keep:
-            script = self.named(f"{verb}+journal")
+            script, last = self.named(f"{verb}+journal"), (*last, keep)
         keys, head, channel = self._heads(script.keys, topic, hints, group, consumer, run)
-        return Prepared(script, keys, head, channel, args, (keep,) if keep else (), deadlines)
+        return Prepared(script, keys, head, channel, args, last, bool(keep), deadlines)
 
     def _head(
         self, names: tuple[str, ...], topic: str, hints: bool, group: str, consumer: str, run: str

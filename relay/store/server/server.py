@@ -160,7 +160,7 @@ class Server:  # see 0073
         except OtherLayout as told:
             self.other_layout(topic_of(call.topic), told.layout)
             raise
-        if prepared.last:
+        if prepared.journaled:
             reply, trimmed = reply
             if trimmed:
                 self._journals.trimmed(topic_of(call.topic), trimmed)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import base64
 import math
 import struct
-from collections.abc import Iterable, Sequence
+from bisect import bisect_right
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import chain
 
 from relay.core.errors import InvalidField
@@ -26,7 +27,7 @@ from relay.core.outcomes import (
     Verb,
     Verdict,
 )
-from relay.core.partitions import Layout
+from relay.core.partitions import LEAVING, Layout
 from relay.core.timers import (
     NO_CONDITION,
     NO_CONTENT,
@@ -54,11 +55,23 @@ PARK_GRACE = 60 * SECOND
 """How long a timer whose payload is missing is kept before it is removed as an orphan, in microseconds."""
 
 
+Arrive = Callable[[Layout], Awaitable[None]]
+"""Brings what is on its way between a topic's partitions to where it belongs."""
+
+
 class RedisStore:
     """A `TimerStore` on a Redis or Valkey server. `largest` says how large a topic's payloads may be."""
 
-    def __init__(self, server: Server, *, park_grace: int = PARK_GRACE, largest: Largest = usual) -> None:
+    def __init__(
+        self,
+        server: Server,
+        *,
+        park_grace: int = PARK_GRACE,
+        largest: Largest = usual,
+        arrive: Arrive | None = None,
+    ) -> None:
         self._server = server
+        self._arrive = arrive
         self._park_grace = park_grace
         self._largest = largest
 
@@ -180,18 +193,32 @@ class RedisStore:
 
     async def list(self, layout: Layout, *, state: TimerState | None, limit: int, cursor: str) -> Page:
         """See `TimerStore.list`. A script call for each partition, all at once; each looks at `limit`
-        entries."""
+        entries.
+
+        While timers move, first the partitions that they leave are read: what has left them is then brought
+        to where it belongs, and read there. A timer that is found twice is where it belongs.
+        """
         last_score, last_id = _read_cursor(cursor)
-        calls = [timeline.page(each, limit, last_score, last_id) for each in layout.partitions]
-        replies = await self._server.all(calls)
-        found = [tuple(entries[i : i + 3]) for _, *entries in replies for i in range(0, len(entries), 3)]
-        found.sort(key=lambda entry: (float(entry[1]), entry[0]))
-        more = len(found) > limit or any(reply[0] for reply in replies)
-        del found[limit:]
+        calls = {each: timeline.page(each, limit, last_score, last_id) for each in layout.partitions}
+        left = [calls.pop(each.removesuffix(LEAVING)) for each in layout.emptied]
+        replies = await self._server.all(left)
+        if left and self._arrive is not None:
+            await self._arrive(layout)
+        replies += await self._server.all(list(calls.values()))
+        entries = (tuple(each[i : i + 3]) for _, *each in replies for i in range(0, len(each), 3))
+        found = sorted({entry[0]: entry for entry in entries}.values(), key=_place)
+        # Nothing is known of what comes behind the page of a partition. A timer that has left it may be found
+        # behind that.
+        end = min((_place(reply[-3:]) for reply in replies if reply[0]), default=None)
+        if end is not None:
+            found = found[: bisect_right(found, end, key=_place)]
+        if len(found) > limit:
+            del found[limit:]
+            end = _place(found[-1])
         timers = [_stored(text_of(name)[0], float(score), record) for name, score, record in found]
         if state is not None:
             timers = [timer for timer in timers if timer.state is state]
-        return Page(timers, _write_cursor(found[-1][1], found[-1][0]) if more else "")
+        return Page(timers, "" if end is None else _write_cursor(*end))
 
 
 # A lookup of a member for each timer is expensive: Python 3.11's enums do it in Python.
@@ -273,8 +300,13 @@ def _stored(timer_id: str, score: float, raw_record: bytes, content: Content = N
     )
 
 
-def _write_cursor(score: bytes, timer_id: bytes) -> str:
-    return base64.urlsafe_b64encode(score + b" " + timer_id).decode()
+def _place(entry: Sequence[bytes]) -> tuple[float, bytes]:
+    """Where an entry of a page, which begins with timer_id and score, stands in the order of pages."""
+    return float(entry[1]), entry[0]
+
+
+def _write_cursor(score: float, timer_id: bytes) -> str:
+    return base64.urlsafe_b64encode(f"{score!r} ".encode() + timer_id).decode()
 
 
 def _read_cursor(cursor: str) -> tuple[str, bytes]:

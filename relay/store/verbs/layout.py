@@ -8,3 +8,13 @@ from relay.store.server.scripts import Call
 def begin(topic: str, partitions: int, known: str = "") -> Call[bytes]:
     """The reply: the topic's layout as text, empty if it has none."""
     return Call("layout/begin", topic, (partitions, known))
+
+
+def change(topic: str, known: str, becomes: str, rate: int = 0) -> Call[bytes]:
+    """Give a topic another layout than the one that is known. The reply: the one that it has now."""
+    return Call("layout/change", topic, (known, becomes, rate))
+
+
+def tell_pause(partition: str, till: int) -> Call[bytes]:
+    """Tell a partition whether its topic is paused, and until when (microseconds; 0: it is not)."""
+    return Call("layout/tell_pause", partition, (till,))

@@ -51,6 +51,11 @@ DELIVERED = counter("relay.timers.delivered", "{timer}", "Timers handed to an ap
 RETRIED = counter(
     "relay.timers.retried", "{timer}", "Timers handed to an application after an attempt had failed."
 )
+MOVED = counter(
+    "relay.timers.moved",
+    "{timer}",
+    "Timers and dead letters that this relay took to another partition, as a change of their number wants.",
+)
 SETTLED = counter(
     "relay.timers.settled", "{timer}", "Outcomes written, by what the application said.", ("topic", "outcome")
 )

@@ -7,14 +7,15 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from copy import copy
 from functools import partial
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import anyio
 import grpc
 
 from relay.api.call_time import CallTime
 from relay.core.endpoints.listener_bounds import CallBounds
-from relay.core.ports import TimerStore, TopicStore, WakeHints
+from relay.core.partitions import Layout
+from relay.core.ports import Moves, TimerStore, TopicStore, WakeHints
 from relay.engine.clock import SystemClock
 from relay.engine.delivery.session import Session
 from relay.engine.engine import Engine
@@ -35,6 +36,14 @@ LONG = CallTime(PATIENCE, lambda: 0.0)
 """For calls that end by themselves."""
 
 
+class Unmoved:
+    """The `Moves` of topics that have one partition, which is what everybody asks for."""
+
+    async def begin(self, topic: str, partitions: int, *, rate: int = 0) -> Layout:
+        assert partitions == 1
+        return Layout(topic)
+
+
 class Served(Engines):
     """A served engine and a channel to it. `store` is the one in memory, which a real server leaves idle."""
 
@@ -46,6 +55,7 @@ class Served(Engines):
 
     def __init__(self) -> None:
         super().__init__(SystemClock(), lambda: time.time_ns() // 1000)
+        self.moves = cast("Moves", Unmoved())
 
     def dial(self, channel: grpc.aio.Channel) -> Self:
         """This relay, called through that channel."""

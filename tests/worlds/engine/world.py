@@ -11,7 +11,7 @@ from anyio.abc import TaskGroup
 from relay.core.outcomes import Ending, Verb
 from relay.core.partitions import Layout
 from relay.core.policy import Policies, RetryPolicy, TopicPolicy
-from relay.core.ports import Stores, TimerStore, TopicStore, WakeHints
+from relay.core.ports import Moves, Stores, TimerStore, TopicStore, WakeHints
 from relay.core.timers import NewTimer, StoredTimer, TimerState
 from relay.engine.clock import Clock
 from relay.engine.delivery.leases import Lease
@@ -93,6 +93,7 @@ class Engines:
         self.counts = Counts()
         self.policy = policy or TopicPolicy()
         self.policies: dict[str, TopicPolicy] = {}
+        self.moves: Moves | None = None
 
     def tune(self, topic: str = TOPIC, **changes: Any) -> None:
         """Change a topic's policy; say so before an application attaches."""
@@ -110,7 +111,7 @@ class Engines:
         """An engine; on another store, if one is given."""
         known = topics or cast("TopicStore", self.topics)
         return Engine(
-            Stores(store or self.store, known, hints, self.store.places, self.layouts),
+            Stores(store or self.store, known, hints, self.store.places, self.layouts, self.moves),
             Policies(self.policy, self.policies, closed=closed),
             self.counts,
             self.clock,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import copy
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from relay.core.instants import SECOND
 from relay.core.journal import JournalBatch, Journals
+from relay.core.partitions import topic_of
 from relay.store.bulk.columns_call import LoadRows, PackedRows
 from relay.store.bulk.inserting import Inserted, Inserting
 from relay.store.bulk.store import BulkStore
@@ -39,14 +41,12 @@ class Bench(Scheduling):
     """One topic. `raw` is a plain client, `store` what is tested; `breaks` are of the scripts in `broken`."""
 
     store: RedisStore
-    broken: tuple[str, ...] = ("timeline/", "people/", "bulk/", "layout/", "stream/redrive")
+    broken: tuple[str, ...] = ("timeline/", "people/", "bulk/", "layout/", "move/", "stream/redrive")
 
     def __init__(self, server: RunningServer, topic: str, *breaks: Break) -> None:
-        self.keys = KeyNames().of(topic)
-        self.timeline, self.payloads, self.leases, self.dead, self.pause, self.journal = self.keys
+        self._name_keys(topic)
         self.keep, self.trimmed = 0, 0
         self.unheard: list[str] = []
-        self.marks = KeyNames().key("marks", topic)
         own_pace = KeyNames(topics=f"{KeyNames().topics}:{topic}")
         self.pace = own_pace.pace
         self.server = server
@@ -60,6 +60,19 @@ class Bench(Scheduling):
         self.bulk, self.loading = BulkStore(self.blocking), Loading(self.blocking)
         self.paced = BlockingServer(server.url, own_pace, texts=self.texts)
         self.now = NOW
+
+    def _name_keys(self, topic: str) -> None:
+        self.keys = KeyNames().of(topic)
+        self.timeline, self.payloads, self.leases, self.dead, self.pause, self.journal = self.keys
+        self.marks = KeyNames().key("marks", topic)
+
+    def at(self, partition: str) -> Self:
+        """The same bench with a partition of the topic before it, such as `3 2 8 16`."""
+        there = copy(self)
+        there.topic = f"{topic_of(self.topic)}#{partition}"
+        there._name_keys(there.topic)
+        there.now = self.now
+        return there
 
     def connect(self, url: str) -> Server:
         """The server, as this user."""

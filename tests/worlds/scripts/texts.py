@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from relay.store.server.manifest import verbs
-from relay.store.server.scripts import Script, source
+from relay.store.server.scripts import source, variants
 from tests.worlds.scripts.rules import Break, replaced
 
 SYSTEM_CLOCK = "  local t = redis.call('TIME')\n  return t[1] * 1000000 + t[2]\n"
@@ -28,12 +28,11 @@ def clocked(text: str) -> str:
 @lru_cache(maxsize=16)  # a broken set is of no use to the next test
 def texts(rooms: tuple[str, ...], *breaks: Break) -> Mapping[str, str]:
     """All scripts, reading the time from `<first key>:now`; those in `rooms` have `breaks` applied."""
-    names = (*verbs(), *(f"{verb}+journal" for verb in verbs() if Script(verb).journaled))
-    scripts = {name: source(name) for name in names}
+    scripts = {name: source(name) for verb in verbs() for name in variants(verb)}
     broken = {name: text for name, text in scripts.items() if name.startswith(rooms)}
     for each in breaks:
         broken = each.apply(broken)
     moved = {name: clocked(text) for name, text in (scripts | broken).items()}
-    for name in ("people/pause", "people/pause+journal"):
+    for name in (*variants("people/pause"), *variants("layout/tell_pause")):
         moved[name] = replaced(moved[name], EXPIRY, "")
     return moved

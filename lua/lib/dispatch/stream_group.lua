@@ -1,4 +1,4 @@
--- lib/stream_group.lua: how timers come to a stream, and how they end in one group of its consumers.
+-- lib/dispatch/stream_group.lua: how timers come to a stream, and how they end in one group of its consumers.
 --
 -- KEYS    dead stream, stream stream, retries zset
 -- ARGV    group_name text

@@ -1,4 +1,4 @@
--- lib/list_entries.lua: what stands in a ready list.
+-- lib/dispatch/list_entries.lua: what stands in a ready list.
 --
 -- KEYS    ready list, processing list, taken hash
 --           ready       entries, the newest on the left

@@ -1,4 +1,4 @@
--- lib/stream_entry.lua: an entry of a stream: what it says, what one group of consumers knows of it, and who has it.
+-- lib/dispatch/stream_entry.lua: an entry of a stream: what it says, what one group of consumers knows of it, and who has it.
 --
 -- KEYS    stream stream, retries zset, group hash
 --           stream   an entry a timer; docs/how-to/dispatch.md has the fields

@@ -1,4 +1,4 @@
--- lib/promotion.lua: how due timers leave the timeline for a list or a stream.
+-- lib/dispatch/promotion.lua: how due timers leave the timeline for a list or a stream.
 --
 -- KEYS    timeline zset, payloads hash, leases hash, dead stream
 -- ARGV    limit count

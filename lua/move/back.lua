@@ -1,0 +1,21 @@
+-- move/back.lua: take a batch in again that was refused where the move takes it.
+--
+-- KEYS    timeline zset, payloads hash, leases hash, dead stream
+-- Uses    move
+-- ARGV    until us                  after which the call is refused; see lib/given_up.lua
+--         channel text              of wake hints
+--         name text                 of the batch
+-- Tail    field and value of each of its timers or letters; see lib/move.lua
+-- Returns '1' if it was on its way, else ''
+--         error WRONGKEYTYPE
+-- Race    a late call finds another batch on its way, or none: its timers have gone their way since.
+-- Full    the first write is a delete.
+
+local bad = wrong_type()
+if bad then return bad end
+
+local before = head()
+if not forget(name) then return answer('') end
+insert(tail)
+hint(channel, before, head())
+return answer('1')

@@ -1,0 +1,104 @@
+"""One-line breaks of what keeps a timer in one place while its topic's partitions change, and the scenarios
+that notice each."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from tests.lua import test_move as moving
+from tests.lua.killers_failure import Scenario
+from tests.worlds.scripts.rules import Break
+
+OF_MOVE = {
+    "calls by an older layout are taken": Break("lib/layout", "older-layout-refused"),
+    "a newer layout is not kept": Break("lib/layout", "newer-layout-kept"),
+    "who reads keeps a layout": Break("lib/layout", "readers-write-nothing", "raise(stands)"),
+    "a partition that comes into use is taken for not paused": Break(
+        "lib/layout", "pause-asked-for-anew", "here.pause_unknown = false"
+    ),
+    "a partition need not be told if the next layout comes": Break(
+        "lib/layout", "pause-asked-for-anew", "not was_in_use", old="(here.pause_unknown or not was_in_use)"
+    ),
+    "the first partition is to be told of a pause": Break(
+        "lib/layout",
+        "pause-asked-for-anew",
+        "(here.pause_unknown or not was_in_use)",
+        old="number ~= '0' and (here.pause_unknown or not was_in_use)",
+    ),
+    "claims don't wait to be told of a pause": Break("timeline/claim", "unknown-pauses-hold"),
+    "a partition is told of an older pause": Break("layout/tell_pause", "newer-pauses-stay", "if true then"),
+    "what is on its way is taken for gone": Break("lib/layout", "noted-timers-wait"),
+    "an old partition takes timers in": Break("timeline/schedule", "leaving-takes-nothing-in"),
+    "a cancel clears what belongs elsewhere": Break("timeline/cancel", "absent-cancels-go-on"),
+    "an outcome is noted where its timer is not": Break(
+        "timeline/settle", "absent-outcomes-go-on", "if JOURNAL then"
+    ),
+    "a renewal is noted where its timer is not": Break(
+        "timeline/extend", "absent-leases-go-on", "if JOURNAL then"
+    ),
+    "a batch over the one on its way": Break("move/leave", "one-batch-at-a-time"),
+    "batches of any size": Break("move/leave", "batches-bounded-by-bytes"),
+    "two batches of one name": Break(
+        "move/leave", "batches-have-later-names", "now_us", old="math.max(last + 1, now_us)"
+    ),
+    "batches are counted from 1": Break(
+        "move/leave", "batches-have-later-names", "last + 1", old="math.max(last + 1, now_us)"
+    ),
+    "a batch is not noted": Break("move/leave", "batches-are-noted"),
+    "any batch is forgotten": Break("lib/move", "other-batches-stay"),
+    "a batch arrives again": Break("lib/move", "batches-arrive-once"),
+    "a batch comes over what stands": Break("lib/move", "what-stands-stays", "else"),
+    "leases stay behind": Break("lib/move", "leases-move-too"),
+    "a batch that went back has been put": Break(
+        "move/put", "refusals-stay", "if as then return answer({ 'PUT' }) end"
+    ),
+    "a batch that was put goes back": Break(
+        "move/void", "arrivals-stay", "if as then return answer('VOID') end"
+    ),
+    "a refusal is forgotten": Break("move/void", "refusals-are-remembered"),
+    "a layout is changed unseen": Break("layout/change", "changes-by-comparison"),
+    "leases are lost with the first layout": Break("layout/change", "lease-records-make-way"),
+    "a search may go on at another server": Break(
+        "move/scan", "scans-name-their-server", "'redis_version:(%d)'", old="'run_id:(%x+)'"
+    ),
+}
+
+on_its_way = tuple(partial(moving.test_a_timer_that_is_on_its_way, name=name) for name in moving.ABOUT_TIMERS)
+taken_in = tuple(partial(moving.test_nothing_is_taken_in, options=given) for given in ({}, {"create": True}))
+
+KILLERS: dict[str, tuple[Scenario, ...]] = {
+    "calls by an older layout are taken": (
+        moving.test_an_older_layout_is_told,
+        moving.test_a_newer_layout_stands,
+    ),
+    "a newer layout is not kept": (moving.test_a_newer_layout_stands,),
+    "who reads keeps a layout": (moving.test_who_reads_keeps_no_layout,),
+    "a partition that comes into use is taken for not paused": (
+        moving.test_a_partition_that_comes_into_use,
+        moving.test_a_partition_that_was_in_use,
+    ),
+    "a partition need not be told if the next layout comes": (moving.test_a_partition_that_was_in_use,),
+    "the first partition is to be told of a pause": (moving.test_a_partition_that_was_in_use,),
+    "claims don't wait to be told of a pause": (moving.test_a_partition_that_comes_into_use,),
+    "a partition is told of an older pause": (moving.test_a_pause_that_is_newer,),
+    "what is on its way is taken for gone": on_its_way,
+    "an old partition takes timers in": taken_in,
+    "a cancel clears what belongs elsewhere": (moving.test_a_cancel_of_what_is_not_there,),
+    "an outcome is noted where its timer is not": (moving.test_an_outcome_of_what_is_not_there,),
+    "a renewal is noted where its timer is not": (moving.test_a_renewal_of_what_is_not_there,),
+    "a batch over the one on its way": (moving.test_one_batch_at_a_time,),
+    "batches of any size": (moving.test_a_batch_of_so_many_bytes,),
+    "two batches of one name": (moving.test_each_batch_has_a_later_name,),
+    "batches are counted from 1": (moving.test_each_batch_has_a_later_name,),
+    "a batch is not noted": (moving.test_a_batch_is_noted,),
+    "any batch is forgotten": (moving.test_another_batch_stays,),
+    "a batch arrives again": (moving.test_a_batch_arrives_once,),
+    "a batch comes over what stands": (moving.test_what_stands_where_a_batch_comes,),
+    "leases stay behind": (moving.test_all_of_a_timer_moves,),
+    "a batch that went back has been put": (moving.test_a_batch_that_was_refused,),
+    "a batch that was put goes back": (moving.test_a_batch_that_has_arrived,),
+    "a refusal is forgotten": (moving.test_a_batch_that_was_refused,),
+    "a layout is changed unseen": (moving.test_a_change_compares,),
+    "leases are lost with the first layout": (moving.test_a_topic_gets_a_layout,),
+    "a search may go on at another server": (moving.test_a_search_names_its_server,),
+}
