@@ -1,0 +1,138 @@
+"""Whatever callers hear while a topic is resharded could have come of one timer in one Redis, and nothing is
+lost.
+
+The daemon's own code and the scripts are at work, on two servers. Each step is drawn: who goes on, whose
+reply is lost, who dies, which call arrives late, what finds no room, when leases lapse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Iterator
+from contextlib import ExitStack
+from random import Random
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from redis.exceptions import RedisError
+
+from relay.core.outcomes import ClaimRequest, Verb
+from relay.core.timers import Change, NewTimer
+from tests.chaos import count
+from tests.properties.resharding_bugs import BUGS, PLANS, Bug
+from tests.properties.resharding_daemon import AS_THEY_ARE, Process
+from tests.properties.resharding_seam import TOPIC, Nodes, Seam, Step, clocked
+from tests.properties.resharding_truth import LEASE, Violation
+from tests.properties.resharding_world import KEEP, Plan, play
+from tests.properties.search import SEARCH
+from tests.servers import start_server
+from tests.settlements import end_of
+from tests.worlds.scripts.asking import N1, NOW
+
+R = TypeVar("R")
+
+RUNS = count(300, 30_000)
+"""The suite takes the same runs each time; `make chaos` takes others, and more of them."""
+
+TRIES = 2_000
+"""Runs in which a broken protocol has to be found. Most are found in one of the first fifty."""
+
+PROCESSES = 12
+"""No run has more."""
+
+MET = {
+    *(
+        "LAYOUT",
+        "LEAVING",
+        "PAUSEUNKNOWN",
+        "move/put PUT",
+        "move/put VOID",
+        "move/void VOID",
+        "move/void PUT",
+    ),
+    *("schedule CREATED", "schedule REPLACED", "create UNCHANGED", "change REPLACED", "cancel CANCELLED"),
+    *("cancel GONE", "run OK", "get Found", "list Found", "settle OK", "settle rejected", "extend OK"),
+}
+"""What has to have happened, so that the search is about something."""
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Nodes]:
+    """Two servers."""
+    with ExitStack() as stack:
+        nodes = Nodes([stack.enter_context(start_server("valkey")) for _ in range(2)])
+        stack.callback(nodes.close)
+        yield nodes
+
+
+def seams(nodes: Nodes, bug: Bug | None = None) -> list[Seam]:
+    """Ways to the servers, one for each process."""
+    texts = clocked(bug.rooms, *bug.breaks) if bug else clocked(("",))
+    return [Seam(nodes.url, timeout=60.0, texts=texts) for _ in range(PROCESSES)]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_what_callers_hear(nodes: Nodes) -> None:
+    """No run has anything that one timer in one Redis could not have."""
+    ways, met = seams(nodes), set[str]()
+
+    @settings(SEARCH, max_examples=RUNS)
+    @given(plan=st.sampled_from(PLANS), tape=st.binary(min_size=250, max_size=500))
+    def search(plan: Plan, tape: bytes) -> None:
+        drawn = iter(tape)
+        met.update(play(nodes, ways, lambda below: next(drawn, 0) % below, plan).met)
+
+    search()
+    assert met >= MET, MET - met
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BUGS)
+def test_a_protocol_that_does_not_hold(nodes: Nodes, name: str) -> None:
+    """The search finds what is wrong with it."""
+    bug = BUGS[name]
+    ways = seams(nodes, bug)
+    with bug.patched():
+        for number in range(TRIES):
+            try:
+                play(nodes, ways, Random(number).randrange, bug.plan, bug.kinds)
+            except Violation:
+                return
+    pytest.fail(f"{TRIES} runs have found nothing")
+
+
+def done(nodes: Nodes, work: Coroutine[Step, Any, R]) -> R:
+    """Do all of some work, with nobody beside it."""
+    reply: Any = None
+    try:
+        while True:
+            step = work.throw(reply) if isinstance(reply, RedisError) else work.send(reply)
+            try:
+                reply = nodes.run(step)
+            except RedisError as refusal:
+                reply = refusal
+    except StopIteration as ended:
+        result: R = ended.value
+        return result
+
+
+def test_a_redrive_of_an_id_that_lives(nodes: Nodes) -> None:
+    """The timer that has the id stands where its letter was, and has not been moved yet. It stays."""
+    nodes.empty()
+    nodes.set_clock(NOW)
+    process = Process(seams(nodes)[0], AS_THEY_ARE)
+
+    async def story() -> tuple[list[Change], bytes | None]:
+        await process.timers.schedule(TOPIC, [NewTimer("a", b"old", NOW)])
+        await process.timers.claim(TOPIC, ClaimRequest(limit=1, lease=LEASE, nonce=N1, max_bytes=1 << 20))
+        await process.timers.settle(TOPIC, [end_of("a", N1, Verb.REJECT)], limits=KEEP)
+        await process.timers.schedule(TOPIC, [NewTimer("a", b"new", NOW)])
+        layout = await process.moves.begin(TOPIC, 2)
+        letters = (await process.topics._topics.dead_page(layout.partitions[0], limit=1, cursor="")).letters
+        changes = await process.topics.redrive(TOPIC, [f"{letters[0].dead_id}#0"])
+        found = await process.timers.get(layout.partition("a"), "a")
+        return changes, None if found is None else found.payload
+
+    assert done(nodes, story()) == ([Change.UNCHANGED], b"new")
