@@ -45,6 +45,10 @@ help: ## This list
 demo: .venv/stamp-dev ## Watch timers fire: embedded Valkey, the daemon, a sample application
 	@$(BIN)/python -m examples.demo
 
+.PHONY: demo-cluster
+demo-cluster: .venv/stamp-dev ## The same on a Cluster: three nodes, one killed; a topic gets more partitions meanwhile
+	@$(BIN)/python -m examples.fleet
+
 .PHONY: test
 test: check ## Everything: check, the suite, and what a wheel may lack on the built wheel
 	@$(MAKE) --no-print-directory kube-tools || { test "$$RELAY_REQUIRE_ALL" != 1 && \

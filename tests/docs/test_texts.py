@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.checkout
 
 OURS = pages.run_by(__file__)
-DEMO, FOLDERS, STREAM, ERRORS, REPLICAS, VARIABLES = (
+DEMO, FLEET, FOLDERS, STREAM, ERRORS, REPLICAS, VARIABLES = (
     "Relay: timers on Redis",
+    "three Valkey nodes",
     "relay/core/",
     "→ open {",
     "RelayError ",
@@ -44,7 +45,7 @@ def the_block(words: str) -> Block:
 
 
 def test_each_block_has_a_test() -> None:
-    known = (DEMO, FOLDERS, STREAM, ERRORS, REPLICAS, VARIABLES)
+    known = (DEMO, FLEET, FOLDERS, STREAM, ERRORS, REPLICAS, VARIABLES)
     assert {the_block(words) for words in known} == set(OURS)
 
 
@@ -71,6 +72,23 @@ def test_the_demo_prints_what_the_page_shows() -> None:
         os.close(ours)
     said = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]|\r", "", shown.decode())
     assert story(said[said.rindex(DEMO) :]) == story(the_block(DEMO).text)
+
+
+def test_the_demo_of_a_fleet_prints_what_the_page_shows() -> None:
+    """Line by line; figures are not the page's."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "examples.fleet"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env=environment({}),
+        timeout=240,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout
+    said, page = (re.sub(r"[\d.,]+", "0", text).split("\n") for text in (ran.stdout, the_block(FLEET).text))
+    assert [line.strip() for line in said if line] == [line.strip() for line in page if line]
 
 
 def story(text: str) -> list[str]:
