@@ -146,6 +146,7 @@ class PartitionedTimers:  # see 0084
         if layout.towards:
             await self._carrier.arrive(layout)
         found += await for_each(find, [name for name in layout.partitions if name not in left])
+        found += await for_each(find, left)  # what found no room has come back
         return _joined(found)
 
     async def settle(

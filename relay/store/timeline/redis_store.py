@@ -196,7 +196,8 @@ class RedisStore:
         entries.
 
         While timers move, first the partitions that they leave are read: what has left them is then brought
-        to where it belongs, and read there. A timer that is found twice is where it belongs.
+        to where it belongs, and read there. What finds no room goes back, and so those partitions are read
+        once more. A timer that is found twice is where it belongs.
         """
         last_score, last_id = _read_cursor(cursor)
         calls = {each: timeline.page(each, limit, last_score, last_id) for each in layout.partitions}
@@ -204,7 +205,8 @@ class RedisStore:
         replies = await self._server.all(left)
         if left and self._arrive is not None:
             await self._arrive(layout)
-        replies += await self._server.all(list(calls.values()))
+        arrived = await self._server.all(list(calls.values()))
+        replies += [*await self._server.all(left), *arrived]
         entries = (tuple(each[i : i + 3]) for _, *each in replies for i in range(0, len(each), 3))
         found = sorted({entry[0]: entry for entry in entries}.values(), key=_place)
         # Nothing is known of what comes behind the page of a partition. A timer that has left it may be found
