@@ -207,6 +207,7 @@ FULL = Plan(
     kinds=("cancel", "schedule", "get"), relays=0, moves=1, history=0, full=3, at_first=True, begun=True
 )
 QUIET = Plan(lost=0, late=0, deaths=0, full=0, ticks=0, moves=1, base=1, at_first=True)
+BACK = replace(QUIET, kinds=("cancel", "schedule"), relays=0, history=0, moves=0, full=1, ids="a", begun=True)
 PASSES = replace(
     QUIET,
     clients=0,
@@ -231,6 +232,7 @@ PLANS = (
     VIEWS,
     STALE,
     FULL,
+    BACK,
     PASSES,
     REDRIVES,
     PAUSED,
@@ -301,9 +303,9 @@ BUGS: dict[str, Bug] = {
         FULL, (Break("move/put", "refusals-stay", "if as then return answer({ 'PUT' }) end"),)
     ),
     "a batch that was put goes back": Bug(
-        FULL, (Break("move/void", "arrivals-stay", "if as then return answer('VOID') end"),)
+        BACK, (Break("move/void", "arrivals-stay", "if as then return answer('VOID') end"),)
     ),
-    "a refusal is forgotten": Bug(FULL, (Break("move/void", "refusals-are-remembered"),)),
+    "a refusal is forgotten": Bug(BACK, (Break("move/void", "refusals-are-remembered"),)),
     "a batch is not noted": Bug(MOVERS, (Break("move/leave", "batches-are-noted"),)),
     "whoever is refused goes on where he was": Bug(VIEWS, kinds=Kinds(timers=SameStage)),
     "leases are lost with the first layout": Bug(RELAYS, (Break("layout/change", "lease-records-make-way"),)),

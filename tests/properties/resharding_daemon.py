@@ -56,6 +56,7 @@ class Process:
     """A process of the daemon's, as far as it works on the topic."""
 
     def __init__(self, server: Server, kinds: Kinds) -> None:
+        self.server = server
         self.layouts = RedisLayouts(server)
         carrier = kinds.carrier(server)
         topics = RedisTopics(server)

@@ -58,7 +58,7 @@ class Op(NamedTuple):
     verb: Verb | None = None
 
 
-Answer: TypeAlias = Change | Verdict | Reason | Found | None
+Answer: TypeAlias = Change | Verdict | Reason | Found | bool | None
 Case: TypeAlias = tuple[State, frozenset[tuple[int, Answer]]]
 """What may be true, and which of the calls that are under way have had their effect by then, with which
 answer."""
@@ -70,6 +70,8 @@ def applied(op: Op, state: State, now: int) -> tuple[Answer, State]:
     if op.kind in ("get", "list"):
         version = timer.version if timer and op.kind == "get" else 0
         return (Found(version, timer.due, bool(timer.nonce)) if timer else None), state
+    if op.kind == "find":
+        return timer is not None and timer.nonce == op.nonce and timer.at >= now, state
     if op.kind in ("settle", "extend"):
         if timer is None:
             return Verdict.GONE, state

@@ -22,7 +22,7 @@ from relay.core.instants import SECOND
 from relay.core.outcomes import ClaimRequest, Extension, Limits, Settlement, Verb
 from relay.core.partitions import LEAVING, Layout
 from relay.core.ports import AGAIN
-from relay.core.timers import Change
+from relay.core.timers import Change, Claim, ClaimedTimers
 from relay.store.partitions import carrying
 from relay.store.partitions import moves as moves_module
 from relay.store.partitions import timers as timers_module
@@ -285,7 +285,7 @@ class World:
             yield lambda: self._claiming(process)
 
     async def _claiming(self, process: Process) -> None:
-        partition, timers = "", None
+        partition, sent, timers = "", self.now, ClaimedTimers.of(())
         nonce = next(self._nonces).to_bytes(16, "big")
         request = ClaimRequest(limit=5, lease=LEASE, nonce=nonce, max_bytes=1 << 20)
         for _ in range(1 + AGAIN):
@@ -295,9 +295,11 @@ class World:
                 break
             except OtherLayout:
                 pass
-            except ServiceError:
-                return
-        for timer in timers or ():
+            except ServiceError:  # it may have taken something all the same
+                find = partial(process.timers.claimed, partition, request, since=sent, until=self.now)
+                timers = await self._found(nonce, find)
+                break
+        for timer in timers:
             if not self.choose(4):
                 extension = Extension(timer.timer_id, nonce, False)
                 await self._leasing(
@@ -315,6 +317,19 @@ class World:
                 op,
                 partial(process.timers.settle, partition, [settlement], limits=KEEP),
             )
+
+    async def _found(self, nonce: bytes, find: Callable[[], Awaitable[Claim]]) -> ClaimedTimers:
+        """What a claim has taken of which the reply was lost, and whether one id is among that."""
+        timers, timer_id = ClaimedTimers.of(()), self._id()
+
+        async def call() -> bool:
+            nonlocal timers
+            timers = (await find()).timers
+            return timer_id in timers.timer_ids
+
+        with suppress(ServiceError):
+            await self._perform(timer_id, Op("find", nonce=nonce), call)
+        return timers
 
     async def _leasing(self, timer_id: str, op: Op, work: Callable[[], Awaitable[Sequence[Any]]]) -> None:
         async def call() -> Any:
@@ -391,7 +406,7 @@ class World:
             actor.op = None
         self.truths[timer_id].answer(number, answer)
         self.trace.append(f"{actor.name}: {timer_id} {op.kind} answers {answer}")
-        self.met.add(f"{op.kind} {answer.value if isinstance(answer, Enum) else type(answer).__name__}")
+        self.met.add(f"{op.kind} {_word(answer)}")
 
     def _failed(self, actor: Actor, number: int, timer_id: str) -> None:
         if actor.in_doubt:
@@ -539,6 +554,12 @@ class World:
         last = self._process()
         last.layouts.learn(TOPIC, record(self.nodes).text)
         self._complete(Actor("last", last, self._mover(last)))
+
+
+def _word(answer: object) -> str:
+    if isinstance(answer, Enum):
+        return str(answer.value)
+    return str(answer) if isinstance(answer, bool) else type(answer).__name__
 
 
 async def _moved(_size: int) -> None:

@@ -17,8 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from redis.exceptions import RedisError
 
+from relay.core.errors import StoreFull
 from relay.core.outcomes import ClaimRequest, Verb
+from relay.core.partitions import LEAVING
 from relay.core.timers import Change, NewTimer
+from relay.store.verbs import move
 from tests.chaos import count
 from tests.properties.resharding_bugs import BUGS, PLANS, Bug
 from tests.properties.resharding_daemon import AS_THEY_ARE, Process
@@ -103,14 +106,14 @@ def test_a_protocol_that_does_not_hold(nodes: Nodes, name: str) -> None:
     pytest.fail(f"{TRIES} runs have found nothing")
 
 
-def done(nodes: Nodes, work: Coroutine[Step, Any, R]) -> R:
-    """Do all of some work, with nobody beside it."""
+def done(nodes: Nodes, work: Coroutine[Step, Any, R], *, full: bool = False) -> R:
+    """Do all of some work, with nobody beside it. `full`: there is no room for batches."""
     reply: Any = None
     try:
         while True:
-            step = work.throw(reply) if isinstance(reply, RedisError) else work.send(reply)
+            step = work.throw(reply) if isinstance(reply, Exception) else work.send(reply)
             try:
-                reply = nodes.run(step)
+                reply = StoreFull() if full and step.verb == "move/put" else nodes.run(step)
             except RedisError as refusal:
                 reply = refusal
     except StopIteration as ended:
@@ -136,3 +139,26 @@ def test_a_redrive_of_an_id_that_lives(nodes: Nodes) -> None:
         return changes, None if found is None else found.payload
 
     assert done(nodes, story()) == ([Change.UNCHANGED], b"new")
+
+
+def test_a_page_while_a_batch_goes_back(nodes: Nodes) -> None:
+    """A timer that finds no room is listed all the same, and so is one that a claim has taken whose reply was
+    lost."""
+    nodes.empty()
+    nodes.set_clock(NOW)
+    process = Process(seams(nodes)[0], AS_THEY_ARE)
+    request = ClaimRequest(limit=1, lease=LEASE, nonce=N1, max_bytes=1 << 20)
+
+    async def story() -> tuple[list[str], list[str]]:
+        await process.timers.schedule(TOPIC, [NewTimer("a", b"x", NOW)])
+        await process.timers.claim(TOPIC, request)
+        layout = await process.moves.begin(TOPIC, 2)
+        (old,) = layout.emptied
+        leave = move.leave(old.removesuffix(LEAVING), "t", ["a"])
+        await process.server.call(leave)
+        page = await process.timers.list(layout, state=None, limit=5, cursor="")
+        await process.server.call(leave)
+        found = await process.timers.claimed(TOPIC, request, since=NOW, until=NOW)
+        return [each.timer_id for each in page.timers], list(found.timers.timer_ids)
+
+    assert done(nodes, story(), full=True) == (["a"], ["a"])
