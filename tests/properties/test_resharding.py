@@ -162,3 +162,33 @@ def test_a_page_while_a_batch_goes_back(nodes: Nodes) -> None:
         return [each.timer_id for each in page.timers], list(found.timers.timer_ids)
 
     assert done(nodes, story(), full=True) == (["a"], ["a"])
+
+
+def test_a_move_that_two_begin(nodes: Nodes) -> None:
+    """The second one finds timers in the partition to come, since the first one has moved them there. That is
+    no topic of this name."""
+    nodes.empty()
+    nodes.set_clock(NOW)
+    first, second = (Process(way, AS_THEY_ARE) for way in seams(nodes)[:2])
+
+    async def story() -> None:
+        await first.timers.schedule(TOPIC, [NewTimer("a", b"x", NOW)])
+        await first.moves.run(await first.moves.begin(TOPIC, 2), no_rest)
+
+    work = second.moves.begin(TOPIC, 2)
+    step = work.send(None)
+    while step.verb != "TYPE":
+        step = work.send(nodes.run(step))
+    step = work.send(nodes.run(step))
+    done(nodes, story())
+    reply, layout = nodes.run(step), None
+    while layout is None:
+        try:
+            reply = nodes.run(work.send(reply))
+        except StopIteration as ended:
+            layout = ended.value
+    assert layout.text == "3 2"
+
+
+async def no_rest(_size: int) -> None:
+    """A move's rate has no bound."""

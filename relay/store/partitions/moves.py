@@ -50,8 +50,9 @@ class RedisMoves:  # see 0084
 
     async def _check_free(self, partition: str) -> None:
         """Check that the keys of a partition to come are not those of a topic. Raises `InvalidField`."""
-        names = ("layout", "timeline", "payloads", "dead")
-        seen, *others = [await self._type_of(name, partition) for name in names]
+        # The layout last: whoever has begun this move meanwhile leaves one there when filling the partition.
+        names = ("timeline", "payloads", "dead", "layout")
+        *others, seen = [await self._type_of(name, partition) for name in names]
         if seen != "string" and any(kind != "none" for kind in (seen, *others)):
             raise InvalidField(
                 "partitions",
