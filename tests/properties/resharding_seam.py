@@ -79,10 +79,6 @@ class Seam(Server):
         with translated_errors():
             return await Step(str(command[0]), str(command[1]), command)
 
-    async def pipeline(self, *commands: Sequence[Argument], atomic: bool = False) -> list[Any]:
-        assert not atomic
-        return [await self.ask(*command) for command in commands]
-
     async def each(self, calls: Sequence[Call[R]]) -> list[R | Exception]:
         results: list[R | Exception] = []
         for call in calls:
