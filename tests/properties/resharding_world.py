@@ -43,6 +43,9 @@ MOST_STEPS = 600
 KEEP = Limits(keep=True)
 """What is rejected leaves a dead letter."""
 
+BACK = "move/back"
+"""A batch has gone back."""
+
 PRODUCERS = ("schedule", "create", "change", "cancel", "get", "run", "list", "redrive")
 OUTCOMES = (Verb.ACK, Verb.NACK, Verb.RESCHEDULE, Verb.REJECT, Verb.RELEASE)
 
@@ -404,7 +407,11 @@ class World:
             raise
         finally:
             actor.op = None
-        self.truths[timer_id].answer(number, answer)
+        if op.kind in ("list", "find") and not answer and BACK in self.met:
+            # It reads one partition after the other: what goes back and leaves again may be in none.
+            self.truths[timer_id].undone(number)
+        else:
+            self.truths[timer_id].answer(number, answer)
         self.trace.append(f"{actor.name}: {timer_id} {op.kind} answers {answer}")
         self.met.add(f"{op.kind} {_word(answer)}")
 
@@ -511,6 +518,8 @@ class World:
         self.trace.append(Told(label, step, reply))
         if step.verb in ("move/put", "move/void"):
             self.met.add(f"{step.verb} {(reply[0] if isinstance(reply, list) else reply).decode()}")
+        elif step.verb == "move/back" and reply:
+            self.met.add(BACK)
         elif step.verb == "timeline/claim":
             self._claimed(step, ClaimReply._make(reply))
         return reply
