@@ -33,7 +33,8 @@ class RedisMoves:  # see 0084
         self._carrier = carrier
 
     async def begin(self, topic: str, partitions: int, *, rate: int = 0) -> Layout:
-        """See `Moves.begin`. Two commands."""
+        """See `Moves.begin`. A script call each to read the layout and to change it, and a command for each
+        key of the partitions to come. Raises `InvalidField`."""
         now = await self._layouts.ask(topic)
         if now.towards or now.count == partitions:
             return now
