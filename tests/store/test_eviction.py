@@ -164,6 +164,7 @@ def test_nothing_else_sets_one() -> None:
         "pause.lua",
         "pace.lua",
         "sweeping.py",
+        "tell_pause.lua",
         "topics.py",
     }
 

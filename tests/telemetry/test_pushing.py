@@ -23,6 +23,7 @@ from relay.telemetry.metrics.catalogue import (
     EXPIRED,
     JOURNAL_TRIMMED,
     LATENESS,
+    MOVED,
     ORPHANS,
     PROMOTED,
     REDRIVEN,
@@ -69,6 +70,7 @@ def traffic(metrics: Metrics) -> None:
         count.count(DELIVERED, topic, n=3)
         count.count(RETRIED, topic)
         count.count(SETTLED, topic, "ack", n=2)
+        count.count(MOVED, topic)
         count.count(RELEASED, topic)
         count.count(STALE, topic)
         count.count(SILENT, topic)

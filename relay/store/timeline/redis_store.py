@@ -211,16 +211,18 @@ class RedisStore:
         found = sorted({entry[0]: entry for entry in entries}.values(), key=_place)
         # Nothing is known of what comes behind the page of a partition. A timer that has left it may be found
         # behind that.
-        end = min((_place(reply[-3:]) for reply in replies if reply[0]), default=None)
+        end: Sequence[bytes] | None = min(
+            (each[-3:] for each in replies if each[0]), key=_place, default=None
+        )
         if end is not None:
-            found = found[: bisect_right(found, end, key=_place)]
+            found = found[: bisect_right(found, _place(end), key=_place)]
         if len(found) > limit:
             del found[limit:]
-            end = _place(found[-1])
+            end = found[-1]
         timers = [_stored(text_of(name)[0], float(score), record) for name, score, record in found]
         if state is not None:
             timers = [timer for timer in timers if timer.state is state]
-        return Page(timers, "" if end is None else _write_cursor(*end))
+        return Page(timers, "" if end is None else _write_cursor(end[1], end[0]))
 
 
 # A lookup of a member for each timer is expensive: Python 3.11's enums do it in Python.
@@ -307,8 +309,8 @@ def _place(entry: Sequence[bytes]) -> tuple[float, bytes]:
     return float(entry[1]), entry[0]
 
 
-def _write_cursor(score: float, timer_id: bytes) -> str:
-    return base64.urlsafe_b64encode(f"{score!r} ".encode() + timer_id).decode()
+def _write_cursor(score: bytes, timer_id: bytes) -> str:
+    return base64.urlsafe_b64encode(score + b" " + timer_id).decode()
 
 
 def _read_cursor(cursor: str) -> tuple[str, bytes]:
