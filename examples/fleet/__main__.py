@@ -6,11 +6,12 @@ import asyncio
 import sys
 import time
 from collections import Counter
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 
 from examples.demo.processes import daemon
 from examples.fleet.nodes import Fleet, Node, fleet
 from relay.client import Delivery, NewTimer, RelayClient
+from relay.client.errors import Unavailable
 
 TOPIC = "orders"
 TIMERS = 2_000
@@ -74,8 +75,10 @@ class Story:
         self.say(f"{node.name} is back, with its timers")
 
     async def _reshard(self, client: RelayClient, partitions: int) -> None:
-        await client.topics.reshard(TOPIC, partitions)
-        while (await client.topics.get(TOPIC)).moving_to:
+        while True:
+            with suppress(Unavailable):  # the relays may not have found the node again yet
+                if (await client.topics.reshard(TOPIC, partitions)).partitions == partitions:
+                    return
             await asyncio.sleep(0.1)
 
     async def _until(self, count: int) -> None:

@@ -19,7 +19,7 @@ SLOTS = 16_384
 
 CONFIG = {
     "cluster-enabled": "yes",
-    "cluster-node-timeout": "2000",
+    "cluster-node-timeout": "5000",
     "cluster-require-full-coverage": "no",  # a dead node takes its own slots only
     "appendonly": "yes",
     "appendfsync": "always",  # a node that was killed knows all that it has answered
