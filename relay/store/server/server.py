@@ -363,11 +363,16 @@ async def _run_all_at(client: Client, prepared: Sequence[Prepared]) -> list[Any]
     """Scripts that only read; refusals are among the replies."""
     commands = [each.command() for each in prepared]
     replies = await _all_at(client, commands, told=True)
-    unknown = next((i for i, reply in enumerate(replies) if isinstance(reply, NoScriptError)), None)
-    if unknown is None:
+    unknown = {
+        each.script.sha: each
+        for each, reply in zip(prepared, replies, strict=True)
+        if isinstance(reply, NoScriptError)
+    }
+    if not unknown:
         return replies
-    with suppress(ResponseError):  # of that one; the server knows the script then
-        await client.execute_command(*prepared[unknown].command(known=False))
+    for each in unknown.values():
+        with suppress(ResponseError):  # of that one; the server knows its script then
+            await client.execute_command(*each.command(known=False))
     return await _all_at(client, commands, told=True)
 
 
