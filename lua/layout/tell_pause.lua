@@ -5,7 +5,7 @@
 --         till us                   the end of the pause that the first partition had under the same layout, 0 for none
 -- Returns ''
 --         error WRONGKEYTYPE
--- Race    somebody pauses or resumes meanwhile: that is told to every partition, and what was read before it is not to
+-- Race    somebody pauses or resumes meanwhile. That call reaches every partition, and what was read before it must not
 --         undo it.
 
 local bad = wrong_type()

@@ -14,10 +14,13 @@
 --         write here would be found by nobody. So the call is refused, and its caller begins again by the new one.
 -- Full    the first write is a delete.
 
-local layout, move = KEYS[#KEYS - (JOURNAL and 2 or 1)], KEYS[#KEYS - (JOURNAL and 1 or 0)]
-KINDS[#KEYS - (JOURNAL and 2 or 1)], KINDS[#KEYS - (JOURNAL and 1 or 0)] = 'string', 'hash'
+local layout, move
 
 do
+  local at = #KEYS - (JOURNAL and 2 or 1)
+  layout, move = KEYS[at], KEYS[at + 1]
+  KINDS[at], KINDS[at + 1] = 'string', 'hash'
+
   local number, text, ends = string.match(table.remove(ARGV), '^(%d+) (%d[%d ]*%d)(.*)$')
   local seen = redis.call('GET', layout) or ''
   here.leaving = ends == ' leaving'

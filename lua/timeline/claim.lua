@@ -33,7 +33,7 @@ local is_laid_out = #due == 0 and redis.call('TYPE', leases).ok == 'string' -- @
 if due.err or #due > 0 or is_laid_out then
   local bad = wrong_type()
   if bad or due.err then return bad or due end
-  if here.pause_unknown and not due.err then return fail('PAUSEUNKNOWN', pause) end -- @rule unknown-pauses-hold
+  if here.pause_unknown then return fail('PAUSEUNKNOWN', pause) end -- @rule unknown-pauses-hold
   local till = redis.call('GET', pause)
   if now_us < (tonumber(till or 0) or 0) then -- @rule pause-holds
     due, paused = {}, till

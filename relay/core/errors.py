@@ -18,7 +18,7 @@
     ├── UnfitServer            the server can't hold the promises; refuse to start
     └── CannotListen           an address can't be listened on; refuse to start
 
-The docstring of a class is its default message.
+The first paragraph of a class's docstring is its default message.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ class ServiceError(Exception):
     """Relay could not do what was asked."""
 
     def __init__(self, message: str = "") -> None:
-        super().__init__(message or (type(self).__doc__ or "").strip())
+        first, _, _ = (type(self).__doc__ or "").partition("\n\n")
+        super().__init__(message or first.strip())
 
 
 class InvalidField(ServiceError):
@@ -75,7 +76,7 @@ class PartlyDone(ServiceError):
     """
 
     def __init__(self, results: list[Any]) -> None:
-        super().__init__((type(self).__doc__ or "").partition("\n")[0])
+        super().__init__()
         self.results = results
 
 
@@ -123,7 +124,7 @@ class OtherLayout(StoreError):
     """
 
     def __init__(self, layout: str) -> None:
-        super().__init__((type(self).__doc__ or "").partition("\n")[0])
+        super().__init__()
         self.layout = layout
 
 

@@ -55,6 +55,11 @@ def place_of(partition: str) -> str:
     return partition[: -len(rest)] + rest.partition(" ")[0] if rest else partition
 
 
+def own_name(partition: str) -> str:
+    """A partition's name without what a call about timers that leave adds to it."""
+    return partition.removesuffix(LEAVING)
+
+
 def under(partition: str) -> str:
     """What a partition's name says of its number and its layout, such as `3 1 8`; empty for a topic's own
     name, which had a `#` where it is an old one."""
@@ -137,7 +142,7 @@ class Layout:  # see 0083 and 0084
 @lru_cache(4096)
 def layout_of(partition: str) -> Layout:
     """The layout that a partition's name speaks of; for a topic's own name, none."""
-    text = under(partition).removesuffix(LEAVING).partition(" ")[2]
+    text = under(own_name(partition)).partition(" ")[2]
     return Layout.parse(topic_of(partition), text)
 
 
@@ -145,7 +150,7 @@ def involved(partition: str) -> tuple[str, ...]:
     """The partitions in which timers of a call may be: both, where a move takes them away."""
     if not partition.endswith(LEAVING):
         return (partition,)
-    return partition.removesuffix(LEAVING), layout_of(partition).filled(partition)
+    return own_name(partition), layout_of(partition).filled(partition)
 
 
 def is_count(count: int) -> bool:

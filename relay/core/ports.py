@@ -321,8 +321,8 @@ class Moves(Protocol):
     async def run(self, layout: Layout, moved: Callable[[int], Awaitable[None]]) -> None:
         """Move all that is left to be moved, and end the move. Others may do the same at the same time.
 
-        `moved` is told how many timers or dead letters went, after each batch of up to `MAX_PER_CALL`. Raises
-        `OtherLayout` if somebody else has ended the move.
+        After each batch of up to `MAX_PER_CALL`, `moved` gets the number of its timers or dead letters.
+        Raises `OtherLayout` if somebody else has ended the move.
         """
         ...
 

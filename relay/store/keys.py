@@ -70,7 +70,7 @@ class KeyNames:
             return f"{self.leases}:{self._tag(topic)}"
         if name == "first":
             return f"{self.leases}:{self._tag(topic)}{FIRST}"
-        if name == "move":  # where every user of a relay's may write
+        if name == "move":  # under a prefix that the user of every relay may write
             return f"{self.leases}:{self._tag(topic)}#move"
         of_group = f"{group}:" if name in ("retries", "group", "latest") else ""
         of_run = f"{run}:" if name == "ledger" else ""

@@ -32,7 +32,7 @@ def asked(double: Double) -> list[tuple[int, int]]:
 
 
 def test_step_after_step(run: Run, double: Double) -> None:
-    """Each is told on standard error, and begun at the same rate."""
+    """Each step is printed on standard error, and begun at the same rate."""
     standing(double, partitions=4)
     result = run("topics", "reshard", "orders", "--partitions", "16", "--max-rate", "500/s")
     assert (result.exit_code, result.stdout) == (0, "orders has 16 partitions\n")

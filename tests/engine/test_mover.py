@@ -162,7 +162,7 @@ async def test_a_move_that_ends_meanwhile(house: House) -> None:
 
 
 async def test_another_ends_what_this_one_works_on(house: House) -> None:
-    """It is told so, and lets go."""
+    """The store says so, and the mover stops."""
     house.moves.gate = anyio.Event()
     layout = await house.mover.begin(TOPIC, 4)
     await settle()

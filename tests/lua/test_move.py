@@ -173,7 +173,7 @@ async def test_who_reads_keeps_no_layout(bench: Bench) -> None:
 
 
 async def test_a_partition_that_comes_into_use(bench: Bench) -> None:
-    """It hands out nothing before it is told whether the topic is paused. An idle one need not be told."""
+    """It hands out nothing before it knows whether the topic is paused. An idle one need not know."""
     new = bench.at(NEW)
     assert await new.claimed() == []
     new.put("a", DUE)

@@ -32,8 +32,8 @@ log = logging.getLogger(__name__)
 class Mover:  # see 0084
     """Does the moves that this relay has begun, and goes on with those that others have left.
 
-    No lock says who does a move: whoever sees that nothing is moved any more takes part. Several at once are
-    a waste and no harm.
+    There is no lock: a relay that sees no progress takes part. Several relays at once waste work and do no
+    harm.
     """
 
     def __init__(

@@ -8,7 +8,7 @@ from functools import partial
 from typing import NamedTuple
 
 from relay.core.errors import StoreFull, StoreUnavailable
-from relay.core.partitions import LEAVING, Layout
+from relay.core.partitions import Layout, own_name
 from relay.store.partitions.for_each import for_each
 from relay.store.server.scripts import Argument
 from relay.store.server.server import Server
@@ -35,7 +35,7 @@ def asking(partition: str) -> Iterator[None]:
 
 
 class Carrier:  # see 0084
-    """Everybody may carry everything, at the same time and again: each step compares the batch's name, and a
+    """Anybody may carry anything, at any time and more than once: each step compares the batch's name, and a
     step that comes second changes nothing."""
 
     def __init__(self, server: Server) -> None:
@@ -53,7 +53,7 @@ class Carrier:  # see 0084
     async def mark(self, partition: str) -> tuple[str, Sequence[bytes]]:
         """Return the name of the last batch that was taken out of a partition, empty if there was none, and
         the batch that is on its way. Raises `StoreError`."""
-        last, *batch = await self._server.call(move.mark(_here(partition)))
+        last, *batch = await self._server.call(move.mark(own_name(partition)))
         return last.decode(), batch
 
     async def take(
@@ -62,7 +62,7 @@ class Carrier:  # see 0084
         """Take timers or letters out of a partition and carry them, or those that are on their way already;
         None if none of them is there. Raises `StoreError`; `StoreFull` if there is no room where they belong,
         and they are back."""
-        batch = await self._server.call(move.leave(_here(partition), kind, names))
+        batch = await self._server.call(move.leave(own_name(partition), kind, names))
         if not batch:
             return None
         carried = await self._carry(layout, partition, batch)
@@ -71,7 +71,7 @@ class Carrier:  # see 0084
         return carried
 
     async def _carry(self, layout: Layout, partition: str, batch: Sequence[bytes]) -> Carried:
-        here, there, name = _here(partition), layout.filled(partition), batch[0]
+        here, there, name = own_name(partition), layout.filled(partition), batch[0]
         entries: Sequence[bytes] = ()
         with asking(there):
             try:
@@ -85,7 +85,3 @@ class Carrier:  # see 0084
             # older state. What that state has goes back, to be moved again.
             await self._server.call(move.back(here, batch))
         return Carried(batch[1::2], became != b"VOID", [entry.decode() for entry in entries])
-
-
-def _here(partition: str) -> str:
-    return partition.removesuffix(LEAVING)

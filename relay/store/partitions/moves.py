@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 from relay.core.errors import InvalidField
-from relay.core.partitions import LEAVING, Layout, place_of
+from relay.core.partitions import Layout, own_name, place_of
 from relay.core.ports import MAX_PER_CALL
 from relay.store.codec.lease_record import text_of
 from relay.store.partitions.carrying import Carrier
@@ -15,7 +15,7 @@ from relay.store.verbs import layout as layout_verbs
 from relay.store.verbs import move
 
 PAGE = 1000
-"""Timers whose ids one command tells, about."""
+"""The number of ids that one command returns, roughly."""
 
 LETTERS = 100
 """Dead letters that one command reads, with their content."""
@@ -115,14 +115,14 @@ class RedisMoves:  # see 0084
     async def _timers(self, layout: Layout, partition: str) -> AsyncIterator[tuple[bytes, list[bytes]]]:
         """The ids of timers that leave a partition, which may come twice, behind the server that has told
         them: a search that goes on at another one passes timers over."""
-        here, cursor = partition.removesuffix(LEAVING), b""
+        here, cursor = own_name(partition), b""
         while cursor != b"0":
             server, cursor, *names = await self._server.call(move.scan(here, cursor or "0", PAGE))
             yield server, [name for name in names if layout.partition(text_of(name)[0]) == partition]
 
     async def _letters(self, layout: Layout, partition: str) -> AsyncIterator[tuple[bytes, list[bytes]]]:
         """The entries of dead letters whose timers leave a partition; every server has them in this order."""
-        key = self._server.keys.key("dead", partition.removesuffix(LEAVING))
+        key = self._server.keys.key("dead", own_name(partition))
         start, entries = b"-", [()] * LETTERS
         while len(entries) == LETTERS:
             entries = await self._server.ask("XRANGE", key, start, "+", "COUNT", LETTERS)

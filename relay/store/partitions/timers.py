@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 
 from relay.core.errors import GivenUp, OtherLayout, PartlyDone, ServiceError, StoreRefused, StoreUnavailable
 from relay.core.outcomes import NO_LIMITS, ClaimRequest, Extension, Limits, Settled, Settlement, Verdict
-from relay.core.partitions import LEAVING, Layout, layout_of, topic_of, under
+from relay.core.partitions import LEAVING, Layout, layout_of, own_name, topic_of
 from relay.core.ports import Layouts, TimerStore, TopicStore
 from relay.core.timers import (
     NO_CONDITION,
@@ -73,7 +73,7 @@ class PartitionedTimers:  # see 0084
 
         async def write(place: str, some: Sequence[int]) -> Sequence[Scheduled]:
             part = new if len(some) == len(new) else new.only(some)
-            waits = _only(deadlines, some) if deadlines else ()
+            waits = _only(deadlines, some)
             return await self._timers.schedule(place, part, max_waiting=max_waiting, deadlines=waits)
 
         return await self._led(partition, len(new), write, _is_gone)
@@ -89,7 +89,7 @@ class PartitionedTimers:  # see 0084
         """See `TimerStore.cancel`. Raises `PartlyDone` as `schedule` does."""
 
         async def write(place: str, some: Sequence[int]) -> Sequence[Changed]:
-            waits = _only(deadlines, some) if deadlines else ()
+            waits = _only(deadlines, some)
             return await self._timers.cancel(place, _only(timer_ids, some), condition, deadlines=waits)
 
         return await self._led(partition, len(timer_ids), write, _is_gone)
@@ -116,7 +116,7 @@ class PartitionedTimers:  # see 0084
     # ------------------------------------------------------------------ what relays do with leases
 
     async def claim(self, partition: str, request: ClaimRequest) -> Claim:
-        """See `LeaseSource.claim`. A partition that has come into use is told first whether its topic is
+        """See `LeaseSource.claim`. A partition that has come into use learns first whether its topic is
         paused."""
         try:
             return await self._timers.claim(partition, request)
@@ -141,7 +141,7 @@ class PartitionedTimers:  # see 0084
             with suppress(OtherLayout):
                 return await find(partition)
         layout = await self._newest(partition)
-        left = [name.removesuffix(LEAVING) for name in layout.emptied]
+        left = [own_name(name) for name in layout.emptied]
         found = await for_each(find, left)
         if layout.towards:
             await self._carrier.arrive(layout)
@@ -183,7 +183,7 @@ class PartitionedTimers:  # see 0084
     def _stands(self, partition: str) -> bool:
         """Whether all that was claimed in a partition is still there, as far as is known."""
         known = self._layouts.known(topic_of(partition))
-        return known is None or (not known.towards and under(partition).partition(" ")[2] == known.text)
+        return known is None or (not known.towards and layout_of(partition).text == known.text)
 
     async def _led(
         self,
@@ -193,7 +193,7 @@ class PartitionedTimers:  # see 0084
         is_gone: Callable[[R], bool],
     ) -> list[R]:
         """Write `count` timers in a partition; and, of those that a move takes away from there, the ones that
-        are not there in the other partition. `write` is told which timers."""
+        are not there in the other partition. `write` gets the places of its timers."""
         if not partition.endswith(LEAVING):
             return list(await write(partition, range(count)))
         results = list(await self._carrying(partition, lambda: write(partition, range(count))))
@@ -292,8 +292,8 @@ def _joined(claims: Sequence[Claim]) -> Claim:
 
 
 def _only(items: Sequence[T], places: Sequence[int]) -> Sequence[T]:
-    """The items at these places; all of them as they came."""
-    return items if len(places) == len(items) else [items[n] for n in places]
+    """The items at these places; all of them, or none, as they came."""
+    return items if len(items) in (0, len(places)) else [items[n] for n in places]
 
 
 def _is_gone(result: Scheduled | Changed) -> bool:

@@ -66,6 +66,11 @@ class Manifest:  # see 0072
         """Whether it takes the key of a sweep's marks, which comes behind all others."""
         return MARKS in self.keys
 
+    @property
+    def journaled(self) -> bool:
+        """Whether it changes timers, which a journal has to say."""
+        return self.writes and "timeline" in self.keys
+
     def head(self) -> str:
         """How the script's text begins: `KINDS`, the types that its keys must have, and its locals."""
         kinds = ", ".join(f"'{kind}'" for kind in self.keys.values())

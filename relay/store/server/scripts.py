@@ -67,14 +67,10 @@ class Script:
         absent = ("absent",) if guarded and self.writes else ()
         laid_out = ("layout", "move") if "layout" in more else ()
         journal = ("journal",) if "journal" in more else ()
-        self.keys = (
-            *declared.keys,
-            *absent,
-            *laid_out,
-            *journal,
-        )  # scripts find the last by their places
+        # lib/layout.lua and lib/journal.lua find theirs by their places from the end.
+        self.keys = (*declared.keys, *absent, *laid_out, *journal)
         self.shared = "each_until" in declared.arguments
-        self.journaled = declared.writes and "timeline" in declared.keys
+        self.journaled = declared.journaled
         self.text = source(name) if text is None else text
         if publish != PUBLISH:
             self.text = self.text.replace(f"'{PUBLISH}'", f"'{publish}'", 1)
@@ -100,7 +96,7 @@ def variants(verb: str) -> tuple[str, ...]:
     layouts as such, and each of them for topics with a journal."""
     laid_out = (f"{verb}+layout",) if "layout" not in manifest(verb).keys else ()
     names = (verb, *laid_out)
-    return (*names, *(f"{name}+journal" for name in names if Script(name).journaled))
+    return (*names, *(f"{name}+journal" for name in names if manifest(verb).journaled))
 
 
 class Prepared(NamedTuple):

@@ -27,7 +27,7 @@ from relay.core.outcomes import (
     Verb,
     Verdict,
 )
-from relay.core.partitions import LEAVING, Layout
+from relay.core.partitions import Layout, own_name
 from relay.core.timers import (
     NO_CONDITION,
     NO_CONTENT,
@@ -201,7 +201,7 @@ class RedisStore:
         """
         last_score, last_id = _read_cursor(cursor)
         calls = {each: timeline.page(each, limit, last_score, last_id) for each in layout.partitions}
-        left = [calls.pop(each.removesuffix(LEAVING)) for each in layout.emptied]
+        left = [calls.pop(own_name(each)) for each in layout.emptied]
         replies = await self._server.all(left)
         if left and self._arrive is not None:
             await self._arrive(layout)
