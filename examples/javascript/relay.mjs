@@ -152,7 +152,7 @@ export class Producer {
         if (error.code !== grpc.status.UNAVAILABLE && error.code !== grpc.status.DEADLINE_EXCEEDED) throw error;
         const wait = isFinal(error) ? pause : deadline - Date.now();
         if (isFinal(error) && Date.now() + wait >= end) throw error;
-        await sleep(wait);
+        await sleep(Math.max(wait, 0));
         if (Date.now() >= end) throw error;
         if (error.code === grpc.status.DEADLINE_EXCEEDED) life *= 2; // a slow relay gets more time
       }

@@ -7,7 +7,7 @@ import { Producer, micros } from "../../examples/javascript/relay.mjs";
 const [target, asked] = process.argv.slice(2);
 const { schedule, cancel } = JSON.parse(asked);
 const producer = new Producer(target, { timeoutMs: 120_000 });
-console.error("trying");
+console.error(`trying since ${Date.now()}`);
 try {
   if (schedule) {
     const { dueMicros, ...rest } = schedule;
