@@ -47,6 +47,9 @@ class NoHints:
     async def unwatch(self, topic: str) -> None:
         """Nothing was heard."""
 
+    async def call_for_help(self, topic: str) -> None:
+        """There is no other relay."""
+
 
 class NoTopics:
     """Nobody looks after topics here."""

@@ -32,6 +32,7 @@ from relay.settings.keys import key_names
 from relay.store.dispatch.promotions import KnownGroups, RedisPromotions
 from relay.store.dispatch.stream_groups import RedisGroups
 from relay.store.partitions.carrying import Carrier
+from relay.store.partitions.heartbeats import RedisHeartbeats
 from relay.store.partitions.layouts import RedisLayouts
 from relay.store.partitions.moves import RedisMoves
 from relay.store.partitions.timers import PartitionedTimers
@@ -212,6 +213,7 @@ def put_together(
         RedisMoves(server, layouts, carrier),
         RedisPromotions(server, policies, known_groups=known_groups),
         RedisGroups(server, policies, known_groups=known_groups),
+        RedisHeartbeats(server),
     )
     return Engine(stores, policies, count, tracing=tracing)
 

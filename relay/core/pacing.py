@@ -12,6 +12,12 @@ Jitter = Callable[[], float]
 
 MAX_LOSSES = 3
 
+HEAD_START = 0.005
+"""Seconds by which a poller that helps others is behind them: who has room comes first."""
+
+HELP_AFTER = 0.1
+"""Seconds. Where a timer has been due for longer when it is taken, whoever was to take it needs help."""
+
 
 class FailureBackoff:
     """The wait after consecutive failures: it doubles up to a limit, jittered by half."""
@@ -40,12 +46,30 @@ class Pacing:
     made for a timer that fell due and found nothing lost a race against another relay: then
     `polling_interval` is the floor, longer with each further loss (up to eight times), and
     jittered, so that relays which keep losing step back and do not wake as one.
+
+    A poller that stands back leaves a timer to others that falls due, for the time of its `patience`. That is
+    `max_polling_interval`. Where they need help, it is next to nothing; then it grows each time that the
+    poller comes in vain.
     """
 
     def __init__(self, policy: TopicPolicy, jitter: Jitter) -> None:
         self._policy = policy
         self._jitter = jitter
         self._losses = 0
+        self.stands_back = False
+        """Whether timers are left to others."""
+        self.patience = 0.0
+        """For how long."""
+
+    def stand_back(self, back: bool) -> None:
+        """Leave timers to others from now on, or no more."""
+        if back != self.stands_back:
+            self.stands_back = back
+            self.patience = self._policy.max_polling_interval if back else 0.0
+
+    def help(self) -> None:
+        """Note that others don't take what is due."""
+        self.patience = HEAD_START if self.stands_back else 0.0
 
     def after_claim(self, *, taken: bool, lost: bool, until_next: float) -> float:
         """Return the wait after a claim.
@@ -55,7 +79,13 @@ class Pacing:
         none.
         """
         longest = self._policy.max_polling_interval * (1.0 - 0.1 * self._jitter())
-        wait = min(max(until_next, 0.0), longest)
+        if until_next <= 0:
+            self.help()
+            wait = 0.0
+        else:
+            if lost and self.stands_back:
+                self.patience = min(max(2 * self.patience, HELP_AFTER), self._policy.max_polling_interval)
+            wait = min(until_next + self.patience, longest)
         if taken:
             self._losses = 0
         if not lost:

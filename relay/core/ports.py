@@ -260,6 +260,19 @@ class WakeHints(Protocol):
         """Stop the calls."""
         ...
 
+    async def call_for_help(self, topic: str) -> None:
+        """Wake every relay that watches the topic: `woken(0)`. Like any hint, it may get lost."""
+        ...
+
+
+class Heartbeats(Protocol):
+    """Which relays poll a topic, as each of them says again and again."""
+
+    async def beat(self, topic: str, relay: str, *, lasts: int) -> Sequence[str]:
+        """Say that a relay polls the topic, for `lasts` microseconds; with 0, that it does no more. Returns
+        the names of all that do. Raises `StoreError`."""
+        ...
+
 
 class Places(Protocol):
     """Where topics are: a place keeps some topics whole, and may be away while others answer.
@@ -357,7 +370,8 @@ class Stores:
     """All by which an engine keeps timers.
 
     Without `groups` all deliveries come from the timelines; without `promotions` nothing is moved behind
-    them; without `moves` topics keep the partitions that they have.
+    them; without `moves` topics keep the partitions that they have; without `heartbeats` no relay leaves a
+    partition to others.
     """
 
     timers: TimerStore
@@ -368,6 +382,7 @@ class Stores:
     moves: Moves | None = None
     promotions: Promotions | None = None
     groups: LeaseSource | None = None
+    heartbeats: Heartbeats | None = None
 
     def source(self, policy: TopicPolicy) -> LeaseSource:
         """Where the deliveries of a topic of this policy come from."""

@@ -58,7 +58,8 @@ class KeyNames:
         """One key of a topic, by the name that the scripts' headers have for it. `group` is one of those that
         read the topic's stream, `consumer` one of its readers, `run` a load's; none has a colon, so that no
         two of two topics meet in one key. `absent` is a key that nobody ever writes, `layout` the one that
-        holds the layout that the partition has seen last, `move` what is on its way from it or to it."""
+        holds the layout that the partition has seen last, `move` what is on its way from it or to it, and
+        `relays` which relays poll the topic."""
         if name == "pace":
             return self.pace
         if name == "absent":
@@ -70,8 +71,8 @@ class KeyNames:
             return f"{self.leases}:{self._tag(topic)}"
         if name == "first":
             return f"{self.leases}:{self._tag(topic)}{FIRST}"
-        if name == "move":  # under a prefix that the user of every relay may write
-            return f"{self.leases}:{self._tag(topic)}#move"
+        if name in ("move", "relays"):  # under a prefix that the user of every relay may write
+            return f"{self.leases}:{self._tag(topic)}#{name}"
         of_group = f"{group}:" if name in ("retries", "group", "latest") else ""
         of_run = f"{run}:" if name == "ledger" else ""
         of_consumer = f"{consumer}:" if name == "latest" else ""

@@ -254,6 +254,11 @@ class MemoryStore:
         """See `WakeHints.unwatch`."""
         self._watchers.pop(topic, None)
 
+    async def call_for_help(self, topic: str) -> None:
+        """See `WakeHints.call_for_help`."""
+        if topic in self._watchers:
+            self._watchers[topic](0)
+
     def _entries(self, topic: str) -> dict[str, _Entry]:
         return self._topics.setdefault(place_of(topic), {})
 

@@ -56,6 +56,36 @@ def test_a_relay_that_dies_loses_nothing_of_any_partition(stage: Stage) -> None:
     eventually(lambda: sum(waiting(stage)) == 0, "all are committed")
 
 
+def test_relays_share_the_partitions_out(stage: Stage) -> None:
+    """Each polls some, and the others' every ten minutes. A relay whose application is busy calls for help,
+    and one that dies is missed: nothing waits for ten minutes."""
+    settings = {**FOUR, **SLEEPY, "RELAY_TOPICS__orders__LEASE_TTL": "2"}
+    relays = [stage.relay(name, settings) for name in ("one", "two")]
+    one_place = ("--concurrency", "1", "--prefetch", "0")
+    apps = [stage.application(relay, TOPIC, *one_place, name=f"of {relay.name}") for relay in relays]
+    eventually(lambda: stage.client.zcard(f"timers_leases:{TOPIC}#relays") == 2, "both beat")
+    maker = stage.producer(relays[0])
+    maker.schedule_many(TOPIC, [f"a{n}" for n in range(40)], {})
+    eventually(lambda: sum(waiting(stage)) == 0, "all are committed")
+
+    gate = stage.gate()
+    maker.schedule_many(TOPIC, ["held"], {"gate": str(gate)})
+    eventually(lambda: stage.journal.starts("held"), "one application is busy")
+    (held,) = stage.journal.starts("held")
+    ids = [f"b{n}" for n in range(40)]
+    maker.schedule_many(TOPIC, ids, {})
+    eventually(lambda: sum(waiting(stage)) == 1, "all others are committed")
+    assert held.pid not in {event.pid for timer_id in ids for event in stage.journal.starts(timer_id)}
+    gate.touch()
+    eventually(lambda: sum(waiting(stage)) == 0, "the held one is committed")
+
+    relays[1].kill()
+    apps[1].kill()
+    maker.schedule_many(TOPIC, [f"c{n}" for n in range(40)], {})
+    eventually(lambda: sum(waiting(stage)) == 0, "all are committed")
+    eventually(lambda: stage.client.zcard(f"timers_leases:{TOPIC}#relays") == 1, "the dead one is forgotten")
+
+
 def test_a_redis_that_loses_everything(stage: Stage) -> None:
     """It comes back empty, and the relay goes on. What it stores from then on is delivered by a relay that
     starts later, from every partition, though that one's setting says nothing of partitions."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from tests.lua import test_heartbeat as heartbeat
 from tests.lua import test_layout as layout
 from tests.lua.killers_failure import Scenario
 from tests.worlds.scripts.rules import Break
@@ -17,6 +18,10 @@ OF_LAYOUT = {
     "an idle poll hears of no layout": Break(
         "timeline/claim", "idle-polls-hear-of-a-layout", "local is_laid_out = false"
     ),
+    "a dead relay stays": Break("layout/heartbeat", "heartbeats-end", "local gone = {}"),
+    "a relay that leaves stays": Break(
+        "layout/heartbeat", "who-leaves-is-forgotten", "relays, ''", "relays, relay"
+    ),
 }
 
 KILLERS: dict[str, tuple[Scenario, ...]] = {
@@ -28,4 +33,6 @@ KILLERS: dict[str, tuple[Scenario, ...]] = {
     "a lost layout stays lost": (layout.test_a_layout_that_is_lost,),
     "the layout is not told": (layout.test_the_layout_is_told,),
     "an idle poll hears of no layout": (layout.test_an_idle_poll_hears_of_the_layout,),
+    "a dead relay stays": (heartbeat.test_a_relay_that_is_silent,),
+    "a relay that leaves stays": (heartbeat.test_a_relay_that_leaves,),
 }

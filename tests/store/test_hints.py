@@ -10,6 +10,8 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from relay.core.errors import StoreRefused
+from relay.core.partitions import Layout
 from relay.core.timers import NewTimer
 from relay.store.memory import MemoryStore
 from relay.store.server.hints import RedisHints
@@ -55,6 +57,41 @@ async def test_an_earlier_timer_wakes(store: RedisStore, keyspace: Keyspace) -> 
         await until(lambda: len(heard) == 3)
         assert heard == [0, LATER, LATER - 1]
         group.cancel_scope.cancel()
+
+
+async def test_a_call_for_help(store: RedisStore, redis_server: RunningServer, keyspace: Keyspace) -> None:
+    """Every watcher of the partition hears it, the caller's own as well, and no other's."""
+    topic = keyspace.topic()
+    third, other = Layout(topic, 1, 4).partitions[2:]
+    heard: dict[str, list[int]] = {"near": [], "far": [], "other": []}
+    async with Server(redis_server.url, timeout=60.0) as server, anyio.create_task_group() as group:
+        near, far = RedisHints(store._server), RedisHints(server)
+        group.start_soon(near.run)
+        group.start_soon(far.run)
+        await near.watch(third, heard["near"].append)
+        await far.watch(third, heard["far"].append)
+        await far.watch(other, heard["other"].append)
+        await until(lambda: all_heard(heard))
+        await near.call_for_help(third)
+        await until(lambda: heard["near"] == heard["far"] == [0, 0])
+        assert heard["other"] == [0]
+        group.cancel_scope.cancel()
+
+
+async def test_a_call_for_help_that_redis_refuses(
+    store: RedisStore, keyspace: Keyspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody hears it; they come by themselves after a while."""
+    refused: list[str] = []
+
+    async def refuse(topic: str) -> None:
+        refused.append(topic)
+        raise StoreRefused("NOPERM")
+
+    monkeypatch.setattr(store._server, "wake", refuse)
+    topic = keyspace.topic()
+    await RedisHints(store._server).call_for_help(topic)
+    assert refused == [topic]
 
 
 async def test_watching_more_and_less(store: RedisStore, keyspace: Keyspace) -> None:

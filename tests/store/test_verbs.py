@@ -55,6 +55,7 @@ CALLS: list[Call[Any]] = [
     bulk.pace(1),
     layout.begin("t", 8),
     layout.change("t", "1 2", "2 2 4", 5),
+    layout.heartbeat("t", "r", 1),
     layout.tell_pause("t", 1),
     move.mark("t"),
     move.scan("t", "0", 10),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -15,7 +16,7 @@ from relay.core.outcomes import ClaimRequest
 from relay.core.partitions import place_of, topic_of
 from relay.core.policy import TopicPolicy
 from relay.core.ports import LeaseSource
-from relay.core.timers import Claim
+from relay.core.timers import Claim, ClaimedTimers
 from relay.engine.claiming.timetable import REFUSED_WAIT, Timetable
 from relay.engine.delivery.dispatcher import Dispatcher
 from relay.engine.redis_health import PlaceHealth, RedisHealth
@@ -30,6 +31,9 @@ GATHER = 0.002
 """The shortest time in seconds between two claims while more is due than there is room for, unless there is
 room for a whole batch, or a quarter of all places are free. Places that become free meanwhile share one
 claim."""
+
+CALL_AGAIN = 1.0
+"""Seconds between two calls for help of a poller that has timers due and no room."""
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +74,8 @@ class Poller:
         self._turns = dispatcher.claimants(self._topic)
         self._gather_until = 0.0
         """The time until which a claim waits for more room."""
+        self._call_for_help: Callable[[], None] | None = None
+        self._called_at = -math.inf
         self._refused = False
         self._lost: LostClaim | None = None
         """The last claim, if what it took has still to be asked for."""
@@ -82,8 +88,19 @@ class Poller:
             wakeup.set()
 
     def due_at(self, instant: int) -> None:
-        """Poll at `instant` at the latest (microseconds by the server's clock; 0 means now)."""
+        """See `Timetable.due_at`."""
         self._timetable.due_at(instant)
+
+    def prefer(self, call_for_help: Callable[[], None] | None = None) -> None:
+        """Take due timers at once. Where there is no room for them, others are called for help, if there are
+        any."""
+        self._call_for_help = call_for_help
+        self._timetable.stand_back(False)
+
+    def stand_back(self) -> None:
+        """Leave due timers to relays that prefer the partition, unless they need help."""
+        self._call_for_help = None
+        self._timetable.stand_back(True)
 
     async def run(self) -> None:
         """Poll until cancelled."""
@@ -131,8 +148,13 @@ class Poller:
                     await self._clock.wait(wakeup, ready - now)
                 elif self._turns.wait(wakeup) and free:
                     return
-                else:
+                elif free or self._call_for_help is None:
                     await wakeup.wait()
+                else:
+                    if now - self._called_at >= CALL_AGAIN:
+                        self._called_at = now
+                        self._call_for_help()
+                    await self._clock.wait(wakeup, self._called_at + CALL_AGAIN - now)
         finally:
             self._turns.leave(wakeup)
 
@@ -164,6 +186,7 @@ class Poller:
             paused_until=claim.paused_until,
             look_at=claim.look_at,
             ours_from=claim.deadline,
+            waited_since=_waited_since(claim.timers),
         )
         self._report(claim)
         self._deliver(claim, request, sent, began)
@@ -212,6 +235,13 @@ class Poller:
             )
         if claim.parked or claim.orphans:
             report_lost(self._topic, claim.parked, claim.orphans, self._instruments)
+
+
+def _waited_since(timers: ClaimedTimers) -> int | None:
+    """When the first of a claim's timers was due; None if there is none, or if it was due again later."""
+    if not timers or timers.attempts[0] > 1 or timers.approximate[0]:
+        return None
+    return timers.dues[0]
 
 
 def report_lost(topic: str, parked: int, orphans: Sequence[str], instruments: Instruments) -> None:

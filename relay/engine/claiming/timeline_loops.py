@@ -13,6 +13,7 @@ from relay.core.errors import StoreUnavailable
 from relay.core.policy import Policies
 from relay.core.ports import Stores
 from relay.engine.claiming.poller import Poller
+from relay.engine.claiming.preference import Preference
 from relay.engine.claiming.promoter import Promoter
 from relay.engine.claiming.timetable import REFUSED_WAIT, Timetable
 from relay.engine.clock import Clock
@@ -54,7 +55,8 @@ class TimelineLoops:
 
     A topic whose layout is not known is polled once it has been asked for. When a topic has another layout
     than was known, its pollers are replaced; a claim that is under way then ends as it would have, and one
-    whose reply was lost is found as it would have been.
+    whose reply was lost is found as it would have been. Several relays share the partitions of a topic out
+    among them.
     """
 
     def __init__(
@@ -103,9 +105,14 @@ class TimelineLoops:
             polled.start(partial(self._ask, topic), self._tasks)
             return
         polled = self._polled[topic] = _Polled(layout.partitions)
-        for partition in layout.partitions:
-            poller = self._pollers[partition] = self._poller(partition)
+        pollers = {partition: self._poller(partition) for partition in layout.partitions}
+        for poller in pollers.values():
             polled.start(poller.run, self._tasks, poller.find_lost)
+        self._pollers |= pollers
+        if len(pollers) > 1 and self._stores.heartbeats is not None:
+            heartbeats, hints = self._stores.heartbeats, self._stores.hints
+            preference = Preference(topic, pollers, heartbeats, hints, self._clock, self._tasks)
+            polled.start(preference.run, self._tasks, preference.leave)
         self._tasks.start_soon(self._watch, layout.partitions)
 
     def stop(self, topic: str) -> None:

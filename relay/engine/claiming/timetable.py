@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from random import random
 
-from relay.core.instants import LATEST
-from relay.core.pacing import Jitter, Pacing, seconds_until
+from relay.core.instants import LATEST, micros
+from relay.core.pacing import HELP_AFTER, Jitter, Pacing, seconds_until
 from relay.core.policy import TopicPolicy
 from relay.core.wakeup import Wakeup
 from relay.engine.clock import Clock
@@ -44,10 +44,20 @@ class Timetable:
         """The server's time (microseconds) and ours (seconds) at the last call. Before the first
         one, any instant counts as past: one call too many is better than an overlooked timer."""
 
+    def stand_back(self, back: bool) -> None:
+        """Leave due timers to others from now on, or no more; see `Pacing`."""
+        stood_back = self._pacing.stands_back
+        self._pacing.stand_back(back)
+        if stood_back and not back:
+            self.due_at(0)
+
     def due_at(self, instant: int) -> None:
-        """Call at `instant` at the latest (microseconds by the server's clock; 0 means now)."""
+        """Call at `instant` at the latest (microseconds by the server's clock), if that is not left to
+        others; 0 means now, and that they need help."""
+        if instant == 0:
+            self._pacing.help()
         server, here = self._server_time
-        due = here + (instant - server) / 1e6
+        due = here + (instant - server) / 1e6 + self._pacing.patience
         if due < self.next:
             self.next = due
             # Timers that were due at the last call may have been taken by it.
@@ -74,17 +84,20 @@ class Timetable:
         paused_until: int | None,
         look_at: int | None = None,
         ours_from: int | None = None,
+        waited_since: int | None = None,
     ) -> None:
         """Plan the next call after an answer. `taken` says whether it brought timers, `now` is the server's
         time and `next_due` the instant of its next timer. `look_at` is an instant at which to ask in any
-        case. From `ours_from` on the next timer may be one of our own leases, renewed by then. All instants
-        are in microseconds."""
+        case. From `ours_from` on the next timer may be one of our own leases, renewed by then. The timers
+        that it brought were due from `waited_since` on. All instants are in microseconds."""
         # The server read its clock at some time between; the middle halves the error.
         here = (self._sent + self.clock.now()) / 2
         self._server_time = (now, here)
         until_next = seconds_until(next_due, now)
         awaited = self._sent_for is not None and self._sent_for <= now
         lost = not taken and paused_until is None and awaited
+        if waited_since is not None and now - waited_since > micros(HELP_AFTER):
+            self._pacing.help()
         wait = self._pacing.after_claim(taken=taken, lost=lost, until_next=until_next)
         if ALONE < wait < until_next:  # this is a look for timers that came without a hint
             wait = self.clock.together(here + wait) - here

@@ -6,6 +6,7 @@ import logging
 import secrets
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import anyio
@@ -77,6 +78,11 @@ class RedisHints:  # see 0009
         """See `WakeHints.unwatch`."""
         self._watchers.pop(self.server.keys.channel(topic), None)
         self._interrupt()
+
+    async def call_for_help(self, topic: str) -> None:
+        """See `WakeHints.call_for_help`. Where Redis refuses, others find out by themselves."""
+        with suppress(StoreError):
+            await self.server.wake(topic)
 
     def renew(self) -> None:
         """Leave a server that is not the master any more, and look for the new one."""
@@ -264,9 +270,6 @@ async def deafness(server: Server) -> list[str]:
         await (pubsub.ssubscribe(channel) if sharded else pubsub.subscribe(channel))
         await pubsub.get_message(timeout=HEARING)  # the server's word that we listen
 
-    async def publish() -> None:
-        await server.ask("SPUBLISH" if sharded else "PUBLISH", channel, "0")
-
     async def hear() -> None:
         if not await pubsub.get_message(timeout=HEARING):
             problems.append(f"a message did not come back within {HEARING:g} s")
@@ -275,7 +278,7 @@ async def deafness(server: Server) -> list[str]:
 
     async with await server.subscription(server.places.of(topic)) as pubsub:
         await attempt("subscribe to them", subscribe)
-        await attempt("publish them, as bulk loads do", publish)
+        await attempt("publish them, as bulk loads do", partial(server.wake, topic))
         if not problems:
             await attempt("unsubscribe from them", hear)
     return problems

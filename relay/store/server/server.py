@@ -300,8 +300,16 @@ class Server:  # see 0073
         In an older one the nodes pass all messages on to each other."""
         return self._cluster is not None and self._cluster.topology.is_sharded
 
+    @property
+    def _publish(self) -> str:
+        return "SPUBLISH" if self.hints_are_sharded else "PUBLISH"
+
     def _choose_hints(self) -> None:
-        self._scripts.publish_by("SPUBLISH" if self.hints_are_sharded else "PUBLISH")
+        self._scripts.publish_by(self._publish)
+
+    async def wake(self, topic: str) -> None:
+        """Publish a hint by itself: look now. Raises `StoreError`."""
+        await self.ask(self._publish, self.keys.channel(topic), "0")
 
     def doubt(self) -> None:
         """Have a Cluster looked at, without a wait: topics may have moved."""

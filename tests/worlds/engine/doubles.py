@@ -294,11 +294,13 @@ class Registered(Doors):
 
 
 class Hints(Doors):
-    """`WakeHints` that the test gives by hand, also behind doors."""
+    """`WakeHints` that the test gives by hand, also behind doors. A call for help is heard by the relays
+    whose hints are `all`."""
 
     def __init__(self) -> None:
         super().__init__()
         self.watchers: dict[str, Callable[[int], None]] = {}
+        self.all: list[Hints] = [self]
 
     async def watch(self, topic: str, woken: Callable[[int], None]) -> None:
         async def work() -> None:
@@ -311,6 +313,31 @@ class Hints(Doors):
             self.watchers.pop(topic, None)
 
         await self.through("unwatch", topic, work)
+
+    async def call_for_help(self, topic: str) -> None:
+        async def work() -> None:
+            for hints in self.all:
+                if topic in hints.watchers:
+                    hints.watchers[topic](0)
+
+        await self.through("call_for_help", topic, work)
+
+
+class Beats(Doors):
+    """`Heartbeats` in memory, behind doors."""
+
+    def __init__(self, clock: Callable[[], int]) -> None:
+        super().__init__()
+        self._clock = clock
+        self._until: dict[str, dict[str, int]] = {}
+
+    async def beat(self, topic: str, relay: str, *, lasts: int) -> Sequence[str]:
+        async def work() -> Sequence[str]:
+            now, until = self._clock(), self._until.get(topic, {}) | {relay: self._clock() + lasts}
+            self._until[topic] = {name: end for name, end in until.items() if end > now}
+            return list(self._until[topic])
+
+        return await self.through("beat", topic, work, (relay, lasts))
 
 
 class Counts(Instruments):

@@ -18,7 +18,7 @@ from relay.engine.delivery.leases import Lease
 from relay.engine.delivery.session import Problem, Session
 from relay.engine.engine import Engine
 from relay.telemetry.traces.tracing import Tracing
-from tests.worlds.engine.doubles import Counts, GatedStore, Hints, Registered
+from tests.worlds.engine.doubles import Beats, Counts, GatedStore, Hints, Registered
 from tests.worlds.engine.fake_clock import FakeClock, settle
 from tests.worlds.engine.layouts import GatedLayouts
 
@@ -90,6 +90,7 @@ class Engines:
         self.layouts = GatedLayouts(self.store)
         self.store.check = self.layouts.check
         self.topics = Registered()
+        self.beats = Beats(now)
         self.counts = Counts()
         self.policy = policy or TopicPolicy()
         self.policies: dict[str, TopicPolicy] = {}
@@ -111,7 +112,15 @@ class Engines:
         """An engine; on another store, if one is given."""
         known = topics or cast("TopicStore", self.topics)
         return Engine(
-            Stores(store or self.store, known, hints, self.store.places, self.layouts, self.moves),
+            Stores(
+                store or self.store,
+                known,
+                hints,
+                self.store.places,
+                self.layouts,
+                self.moves,
+                heartbeats=self.beats,
+            ),
             Policies(self.policy, self.policies, closed=closed),
             self.counts,
             self.clock,
@@ -135,9 +144,16 @@ class World(Engines):
 
     async def relay(self, hints: Hints | None = None, tracing: Tracing | None = None) -> Engine:
         """Start one more relay on the same store."""
-        engine = self.make(hints or Hints(), tracing=tracing)
+        engine = self.make(self.heard(hints or Hints()), tracing=tracing)
         await self.tasks.start(engine.run)
         return engine
+
+    def heard(self, hints: Hints) -> Hints:
+        """Let these hints hear the others' calls for help."""
+        if hints is not self.hints:
+            self.hints.all.append(hints)
+            hints.all = self.hints.all
+        return hints
 
     async def app(self, *topics: str, max_outstanding: int = 1_000, engine: Engine | None = None) -> App:
         """An application that opens a stream."""

@@ -64,7 +64,7 @@ class Bench(Scheduling):
     def _name_keys(self, topic: str) -> None:
         self.keys = KeyNames().of(topic)
         self.timeline, self.payloads, self.leases, self.dead, self.pause, self.journal = self.keys
-        self.marks = KeyNames().key("marks", topic)
+        self.marks, self.relays = KeyNames().key("marks", topic), KeyNames().key("relays", topic)
 
     def at(self, partition: str) -> Self:
         """The same bench with a partition of the topic before it, such as `3 2 8 16`."""
@@ -95,6 +95,7 @@ class Bench(Scheduling):
         self._now = instant
         self.raw.set(f"{self.timeline}:now", instant)
         self.raw.set(f"{self.marks}:now", instant)
+        self.raw.set(f"{self.relays}:now", instant)
         self.raw.set(f"{self.pace}:now", instant)
 
     def _trimmed(self, topic: str, count: int) -> None:
