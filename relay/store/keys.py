@@ -62,8 +62,8 @@ class KeyNames:
         `relays` which relays poll the topic."""
         if name == "pace":
             return self.pace
-        if name == "absent":
-            return f"{self.topics}:absent:{self._tag(topic)}"
+        if name == "absent":  # for the script that is about no topic, beside its only key
+            return f"{self.topics}:absent:{self._tag(topic or self.pace)}"
         if name == "leases":
             number = under(topic).partition(" ")[0]
             return f"{self.leases}:{self._tag(topic)}{number and f'#{number}'}"

@@ -68,6 +68,7 @@ def test_mistakes_are_found_before_spark_starts(
     topic = ["--topic", keyspace.topic()]
     right = [str(table), *topic, "-m", "timer_id=id", "-m", "due_time=eta", "--due-unit", "s"]
     away = f"redis://127.0.0.1:{free_port()}/0"
+    no_cluster = f"redis+cluster://127.0.0.1:{valkey.port}"
     mistakes: list[tuple[list[str], dict[str, str], int, str]] = [
         ([*right, "--topic", "a{b"], {}, 2, "topic: "),
         ([*right, "--topic", occupied], {}, 1, f"timers_payloads:{occupied} holds a string, not a hash"),
@@ -79,6 +80,12 @@ def test_mistakes_are_found_before_spark_starts(
         ),
         (right, {"RELAY_REDIS__URL": away}, 4, "Redis can't be reached: nobody listens there"),
         (right, {"RELAY_REDIS__URL": "redis://a:b:c:d/x"}, 2, "redis.url: "),
+        (
+            right,
+            {"RELAY_REDIS__URL": no_cluster},
+            1,
+            "the server is not a node of a Cluster: name it in redis.url",
+        ),
         ([*right, "--due-unit", "h"], {}, 2, "due_unit: is 'h'; give one of s, ms, us"),
         ([*right, "--time-zone", "Europe/Berlim"], {}, 2, "time_zone: is 'Europe/Berlim'; give a zone"),
         ([*right, "--horizon", "soon"], {}, 2, "--horizon"),

@@ -408,6 +408,31 @@ def test_a_load_needs_no_more(server: RunningServer, rules: list[str]) -> None:
             assert [page.timer_ids for page in pages] == [[b"a"]]
 
 
+def test_a_load_in_a_cluster_needs_no_more() -> None:
+    """A relay's rules for a Cluster do for a load there, and `+hstrlen` for whoever reads."""
+    with Cluster(masters=2) as cluster:
+        for node in cluster.nodes:
+            become(node, [*RULES, *CLUSTER_RULES, "+hstrlen"])
+        url = cluster.url.replace("://", "://relay:a-long-password@")
+        refused: list[str] = []
+        with BulkStore(BlockingServer(url, journals=JOURNALS, on_refused_hint=refused.append)) as store:
+            topics = ["t", *(cluster.topic_at(node) for node in cluster.nodes)]
+            for topic in topics:
+                store.replace(topic, PackedRows.of(LoadRows(0, ["a"], [LATER], [b"x"], [], [LATER + 1])))
+            store.flush()
+            Pace(store, 1e6).turn(1)
+            assert store.topics() == sorted(topics)
+            source, target = cluster.nodes
+            cluster.begin_move(topics[1], source, target)
+            cluster.carry(topics[1], source, target)
+            assert store.count(topics[1]) == 1
+            cluster.end_move(topics[1], target)
+            for topic in topics:
+                pages = [page for part in cut(store, topic, 2) for page in read(store, part, envelopes=True)]
+                assert [page.timer_ids for page in pages] == [[b"a"]]
+        assert refused == []
+
+
 def test_an_audit_needs_transactions_besides(server: RunningServer) -> None:
     """What docs/how-to/pipeline.md says: `+multi` and `+exec`, to look for timers."""
     with BlockingServer(become(server, RULES)) as limited, pytest.raises(StoreRefused, match="exec"):

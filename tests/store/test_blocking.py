@@ -1,4 +1,5 @@
-"""The connection of Spark's workers goes wherever a relay's does, by every form of redis.url."""
+"""The connection of Spark's workers goes wherever a relay's does, by every form of redis.url; to a Cluster in
+test_blocking_cluster.py."""
 
 from __future__ import annotations
 
@@ -10,8 +11,8 @@ from relay.core.errors import StoreRefused, StoreUnavailable, UnfitServer
 from relay.store.server.blocking import BlockingServer
 from tests.missing import need
 from tests.sentinels import MASTER, Sentinel, until_answered
-from tests.servers import start_server
-from tests.store.test_tls import serving
+from tests.servers import SYSTEM, start_server
+from tests.store.test_tls import serving, tls_config
 from tests.tls import Authority
 
 if TYPE_CHECKING:
@@ -60,6 +61,23 @@ def test_tls(tmp_path: Path) -> None:
             ping(f"rediss://127.0.0.1:{port}")
     with pytest.raises(UnfitServer, match="ssl_ca_certs"):
         BlockingServer(f"rediss://127.0.0.1?ssl_ca_certs={tmp_path}/none", timeout=1.0)
+
+
+def test_a_cluster_over_tls(tmp_path: Path) -> None:
+    """The question where the slots are goes over TLS, and so do calls."""
+    need("openssl")
+    need("redis-server")
+    authority = Authority(tmp_path)
+    pair, client = authority.issue("good"), authority.issue("client")
+    port, config = tls_config(authority, pair, clients="yes")
+    config |= {"cluster-enabled": "yes", "tls-cluster": "yes"}  # so that it announces its TLS port
+    with start_server(SYSTEM, config=config) as server:
+        with server.client() as operator:
+            operator.execute_command("CLUSTER", "ADDSLOTS", *range(16_384))
+        url = f"rediss+cluster://127.0.0.1:{port}?ssl_ca_certs={authority.ca.certificate}"
+        assert ping(f"{url}&ssl_certfile={client.certificate}&ssl_keyfile={client.key}")
+        with pytest.raises(StoreUnavailable):
+            ping(url)
 
 
 @pytest.mark.slow

@@ -110,7 +110,9 @@ def test_another_load_tells_the_server_its_script(valkey: RunningServer, keyspac
         bulk.server.keep(topic)
         other.script_flush()
         bulk.replace(topic, rows("a", due=LATER))
-        assert bulk.server._connection.can_read(timeout=60.0), "the first batch was answered"
+        assert bulk.server._servers.lines[0]._connection.can_read(timeout=60.0), (
+            "the first batch was answered"
+        )
         other.script_load(source("bulk/replace"))
         replace(bulk, topic, rows("a", due=LATER + 1))
         assert other.zscore(KeyNames().key("timeline", topic), "a") == to_score(LATER + 1)

@@ -14,9 +14,18 @@ from relay.core.outcomes import ClaimRequest, Extension, Limits, Verb, Verdict
 from relay.core.partitions import Layout
 from relay.core.policy import TopicPolicy
 from relay.core.timers import Change, Changed, NewTimer
+from relay.store.bulk.columns_call import LoadRows, PackedRows
+from relay.store.bulk.inserting import Inserting
+from relay.store.bulk.lookup import present_now
+from relay.store.bulk.scanning import cut, read
+from relay.store.bulk.shared_rate import Pace
+from relay.store.bulk.store import BulkStore
+from relay.store.bulk.sweeping import Loading, Marks
+from relay.store.codec import envelope
 from relay.store.dispatch.promotions import RedisPromotions
 from relay.store.dispatch.stream_groups import RedisGroups
 from relay.store.keys import KeyNames
+from relay.store.server.blocking import BlockingServer
 from relay.store.server.fitness import check_server
 from relay.store.server.hints import RedisHints
 from relay.store.server.server import Server
@@ -123,6 +132,38 @@ async def test_lists_and_streams_run_in_a_cluster(cluster: RunningServer, dispat
         keys_there = cast("list[bytes]", await server.ask("KEYS", "*"))
         assert {key.rpartition(b":")[2] for key in keys_there} == {b"{jobs}"}
         await server.ask("FLUSHALL")
+
+
+@pytest.mark.parametrize("scheme", ["redis", "redis+cluster"])
+def test_every_script_of_the_pipeline_runs_in_a_cluster(cluster: RunningServer, scheme: str) -> None:
+    """The keys of each share a slot, those that keep a script whole on a slot that moves among them."""
+    url = f"{scheme}://127.0.0.1:{cluster.port}"
+    rows = PackedRows.of(LoadRows(0, ["a"], [LATER], [envelope.encode(b"x", {}, "")], [1]))
+    with BulkStore(BlockingServer(url, KeyNames(hash_tags=scheme == "redis"), timeout=60.0)) as store:
+        store.replace("orders", rows)
+        store.flush()
+        inserting = Inserting(store, "run", spare=True)
+        inserting.insert("orders", rows)
+        inserting.flush()
+        assert inserting.done == (0, 0, 1)
+        loading = Loading(store.server)
+        epoch = loading.open("orders", "1", "d", lock=SECOND, ttl=60, epoch="e", store="s")
+        marks = Marks("orders", str(epoch), "1")
+        loading.load(marks, rows)
+        loading.flush()
+        assert loading.done.live == 1
+        assert loading.skip(marks, 0)
+        assert loading.keep("orders", "1", "d", lock=SECOND, ttl=60)
+        assert loading.close("orders", "1", "d")
+        Pace(store, 1e6).turn(1)
+        (part,) = cut(store, "orders", 2)
+        assert [page.timer_ids for page in read(store, part, envelopes=True)] == [[b"a"]]
+        assert list(present_now(store.server, "orders", ["a"])) == [(True, False)]
+        loading.may_retire("orders", 1, "w")
+        assert loading.retire("orders", 1, "w", ["a"]) == 1
+        loading.has_retired("orders", 1)
+        assert store.topics() == ["orders"]
+        assert store.count("orders") == 0
 
 
 async def people(store: RedisStore, topics: RedisTopics) -> None:

@@ -20,7 +20,7 @@ from relay.store.bulk.store import BulkStore
 from relay.store.codec import envelope
 from relay.store.dispatch.stream_groups import RedisGroups
 from relay.store.keys import KeyNames
-from relay.store.server import blocking, server_clock
+from relay.store.server import server_clock
 from relay.store.server.blocking import BlockingServer
 from relay.store.server.scripts import Call, Scripts
 from relay.store.server.server import Server
@@ -122,7 +122,7 @@ async def test_a_late_batch_of_a_load_does_not_undo_what_was_answered(
 ) -> None:
     """Race: a batch of a load that replaces is held up on its way, and its task fails. The timer is moved.
     Then the batch arrives."""
-    monkeypatch.setattr(blocking, "WRITE_TTL", TTL)
+    monkeypatch.setattr("relay.store.server.line.WRITE_TTL", TTL)
     topic, line = keyspace.topic(), Line(valkey.port)
     rows = PackedRows.of(LoadRows(0, ["a"], [FIRST], [envelope.encode(b"1", {}, "")], []))
     async with line.open() as url, Server(valkey.url, timeout=60.0) as other:
@@ -272,7 +272,7 @@ def test_a_loader_is_told_no_sooner(
 ) -> None:
     """A worker of Spark whose connection is lost raises when Redis would refuse what it sent, and Spark may
     run its task again."""
-    monkeypatch.setattr(blocking, "WRITE_TTL", TTL)
+    monkeypatch.setattr("relay.store.server.line.WRITE_TTL", TTL)
     topic = keyspace.topic()
 
     async def lose() -> int:
@@ -293,7 +293,7 @@ def test_a_loader_that_can_send_no_more_is_told_no_sooner(
     valkey: RunningServer, keyspace: Keyspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What it has sent ahead may still be on its way when the next command finds the connection lost."""
-    monkeypatch.setattr(blocking, "WRITE_TTL", TTL)
+    monkeypatch.setattr("relay.store.server.line.WRITE_TTL", TTL)
     topic = keyspace.topic()
 
     async def lose() -> int:

@@ -7,8 +7,10 @@ from contextlib import asynccontextmanager
 
 import anyio
 import pytest
+from anyio.to_thread import run_sync
 
 from relay.core.errors import StoreUnavailable
+from relay.store.server.blocking import BlockingServer
 from relay.store.server.server import Server
 from tests.store.fake import bulk, serving
 
@@ -38,27 +40,32 @@ class Fake:
 
 
 @asynccontextmanager
-async def faked(fake: Fake, *, timeout: float = 60.0) -> AsyncIterator[Server]:
+async def serving_as_cluster(fake: Fake) -> AsyncIterator[str]:
     async with serving(fake) as url:
         fake.port = int(url.rpartition(":")[2].removesuffix("/0"))
-        async with Server(f"redis+cluster://127.0.0.1:{fake.port}", timeout=timeout) as server:
-            yield server
+        yield f"redis+cluster://127.0.0.1:{fake.port}"
 
 
-@pytest.mark.parametrize(
-    "refusal",
-    [
-        b"-LOADING Redis is loading the dataset in memory\r\n",
-        b"-CLUSTERDOWN Hash slot not served\r\n",
-        b"-CLUSTERDOWN The cluster is down\r\n",
-        b"-TRYAGAIN Multiple keys request during rehashing of slot\r\n",
-        b"-MASTERDOWN Link with MASTER is down\r\n",
-        b"-MOVED 0 :PORT\r\n",
-        b"-MOVED 0 ?:PORT\r\n",
-        b"-MOVED 0 127.0.0.1:PORT\r\n",
-        b"-ASK 0 :PORT\r\n",
-    ],
-)
+@asynccontextmanager
+async def faked(fake: Fake, *, timeout: float = 60.0) -> AsyncIterator[Server]:
+    async with serving_as_cluster(fake) as url, Server(url, timeout=timeout) as server:
+        yield server
+
+
+PASSING = [
+    b"-LOADING Redis is loading the dataset in memory\r\n",
+    b"-CLUSTERDOWN Hash slot not served\r\n",
+    b"-CLUSTERDOWN The cluster is down\r\n",
+    b"-TRYAGAIN Multiple keys request during rehashing of slot\r\n",
+    b"-MASTERDOWN Link with MASTER is down\r\n",
+    b"-MOVED 0 :PORT\r\n",
+    b"-MOVED 0 ?:PORT\r\n",
+    b"-MOVED 0 127.0.0.1:PORT\r\n",
+    b"-ASK 0 :PORT\r\n",
+]
+
+
+@pytest.mark.parametrize("refusal", PASSING)
 async def test_what_passes_is_waited_for(refusal: bytes) -> None:
     """A node that can't take the call now can take it later; and a redirect without a host means another port
     of the node that said so."""
@@ -66,6 +73,26 @@ async def test_what_passes_is_waited_for(refusal: bytes) -> None:
     async with faked(fake) as server:
         assert await server.ask("GET", "k") == b"hi"
     assert fake.calls >= 9
+
+
+@pytest.mark.parametrize("refusal", PASSING)
+async def test_a_worker_of_spark_waits_for_it_too(refusal: bytes) -> None:
+    """It asks once for each refusal, and for the answer."""
+    fake = Fake(*[refusal] * 8, b"$2\r\nhi\r\n")
+    async with serving_as_cluster(fake) as url:
+        with BlockingServer(url, timeout=60.0) as server:
+            assert await run_sync(server.ask, "GET", "k") == b"hi"
+    assert fake.calls == 9
+
+
+async def test_nodes_that_send_a_worker_to_and_fro() -> None:
+    """It ends with the time that the worker has."""
+    fake = Fake(b"-MOVED 0 127.0.0.1:PORT\r\n")
+    async with serving_as_cluster(fake) as url:
+        said = r"could not take the call in time"
+        with BlockingServer(url, timeout=1.0) as server, pytest.raises(StoreUnavailable, match=said):
+            await run_sync(server.ask, "GET", "k")
+    assert fake.calls < 30
 
 
 @pytest.mark.parametrize("host", [b"$-1\r\n", b"$0\r\n\r\n", b"$1\r\n?\r\n"])

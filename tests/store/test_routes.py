@@ -13,9 +13,9 @@ from relay.core.errors import GivenUp, StoreError, StoreUnavailable, UnfitServer
 from relay.core.journal import Journals
 from relay.core.outcomes import ClaimRequest, Extension, Verb, Verdict
 from relay.core.timers import Change, NewTimer
+from relay.store.server.cluster.topology import FLOOR
 from relay.store.server.fitness import check_server
 from relay.store.server.server import Server
-from relay.store.server.topology import FLOOR
 from relay.store.timeline.redis_store import RedisStore
 from relay.store.timeline.topics import RedisTopics
 from relay.store.verbs import people

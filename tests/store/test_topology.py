@@ -13,7 +13,8 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ResponseError
 
 from relay.core.endpoints.redis_url import Address
-from relay.store.server.topology import SLOTS, Topology
+from relay.store.server.cluster.slot_map import SLOTS
+from relay.store.server.cluster.topology import Topology
 from tests.worlds.waiting import until
 
 Owners = Sequence[tuple[int, int, int]]

@@ -173,7 +173,7 @@ class Sweep:  # see 0054
 
     def _until(self) -> int | None:
         horizon = self._options.horizon
-        return None if horizon is None else now(self._target) + horizon
+        return None if horizon is None else now(self._target, self._topic) + horizon
 
     def _abandon(self, number: int) -> None:
         """Replace a plan. If its staged rows are gone, the next plan keeps its marks, and brings back nothing
@@ -257,10 +257,10 @@ class Sweep:  # see 0054
             thread.join()
 
 
-def now(target: Target) -> int:
-    """Return the microseconds since 1970 by the clock of Redis. Raises `StoreError`."""
+def now(target: Target, topic: str = "") -> int:
+    """Return the microseconds since 1970 by the clock of Redis. See `BlockingServer.now`."""
     with target.open() as store:
-        return store.now()
+        return store.now(topic)
 
 
 def _swept(plan: Plan, staged: Staged, loaded: Loaded) -> Swept:

@@ -16,14 +16,14 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from relay.core.errors import InvalidField, UnfitServer, WrongKeyType
+from relay.core.errors import InvalidField, WrongKeyType
 from relay.pipeline.inputs.files_found import all_empty
 from relay.pipeline.inputs.sources import CSV, FORMATS, JSON, TABLE, UNITS, Source
 from relay.pipeline.rows.reading import COLUMNS
 from relay.pipeline.spark.redis_target import Target
 from relay.settings import Settings
 from relay.store.examine import foreign_types
-from relay.store.server.blocking import NO_CLUSTER, NO_PARTITIONS
+from relay.store.server.blocking import NO_PARTITIONS
 from relay.store.server.explain import explained
 from relay.store.server.fitness import check_server
 from relay.store.server.server import Server
@@ -98,8 +98,6 @@ async def _check_redis(settings: Settings, topic: str | None) -> None:
     target, redis = Target.of(settings), settings.redis
     timeout = redis.command_timeout
     async with Server(redis.location, target.keys, connections=1, timeout=timeout) as server:
-        if server.is_cluster:
-            raise UnfitServer(NO_CLUSTER)
         async with explained():
             await check_server(server, allow_eviction=redis.allow_eviction)
         if topic is None:

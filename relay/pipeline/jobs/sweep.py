@@ -99,7 +99,7 @@ def _dry(cold: ColdStore, job: SweepJob, topic: str) -> Swept:
     """Count what a sweep would take: rows, before versions are compared."""
     mine = Plans(cold.files, topic)
     number = mine.following()
-    until = None if job.options.horizon is None else now(job.target) + job.options.horizon
+    until = None if job.options.horizon is None else now(job.target, topic) + job.options.horizon
     plan = mine.plan(number) or plans.make(cold, mine, number, "", until, job.options.batch)
     return Swept(planned=plan.rows)
 

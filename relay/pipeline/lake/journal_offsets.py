@@ -52,7 +52,7 @@ class JournalOptions:
 
 @contextmanager
 def scanning(options: JournalOptions) -> Iterator[JournalScan]:
-    """Open a reader with a connection of its own, for the block."""
+    """Open a reader with connections of its own, for the block."""
     with options.target.server() as server:
         yield JournalScan(server)
 

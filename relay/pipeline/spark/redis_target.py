@@ -123,11 +123,11 @@ class Target:
         return validate.topic("topic", topic)
 
     def open(self) -> BulkStore:
-        """Open a store with a connection of the caller's own."""
+        """Open a store with connections of the caller's own."""
         return BulkStore(self.server())
 
     def server(self) -> BlockingServer:
-        """Make a connection of the caller's own."""
+        """Make connections of the caller's own."""
         journals = Journals(lambda topic: self.rules(topic).journal_keeps)
         return BlockingServer(self.url, self.keys, timeout=self.timeout, journals=journals)
 

@@ -8,7 +8,8 @@ from struct import pack
 from typing import Any, NamedTuple, Self
 
 from relay.core.instants import to_score
-from relay.store.server.blocking import BlockingServer, as_arguments, encoded, is_unknown
+from relay.store.server.blocking import BlockingServer, as_arguments, is_refused
+from relay.store.server.line import encoded
 from relay.store.server.scripts import Call, Prepared
 
 AHEAD = 3
@@ -114,41 +115,48 @@ class ColumnsCall(NamedTuple):
 
 
 class UnderWay:
-    """Calls that are on their way to a server, `AHEAD` at most."""
+    """Calls that are on their way to a server, or to nodes of a Cluster: `AHEAD` of them at most."""
 
     def __init__(self, server: BlockingServer) -> None:
         self._server = server
         self._calls: deque[tuple[ColumnsCall, Callable[[Any], None]]] = deque()
-        self._told: set[str] = set()
-        """The digests of the scripts whose text the server was sent."""
 
     def send(self, call: Call[Any], rows: PackedRows, count: Callable[[Any], None]) -> None:
         """Wait until one more call may be sent, and send it; `count` is called with its result. Raises
         `StoreError`."""
         while len(self._calls) >= AHEAD:
             self._settle()
-        made = self._server.prepare(call)
-        # Race: the server does not know the script yet, and another load tells it while this one has several
-        # calls under way. The first ones would be refused, and come again behind the later ones: a timer with
-        # a row in two batches would get the older row. So the first call has the script's text.
-        self._send(ColumnsCall(made, rows), count, known=made.script.sha in self._told)
-        self._told.add(made.script.sha)
+        made = ColumnsCall(self._server.prepare(call), rows)
+        self._server.send_call(made)
+        self._calls.append((made, count))
 
     def flush(self) -> None:
         """Wait for all calls that are under way. Raises `StoreError`."""
         while self._calls:
             self._settle()
 
-    def _send(self, call: ColumnsCall, count: Callable[[Any], None], *, known: bool) -> None:
-        self._server.send_packed(call.encoded(self._server.until(), known=known), 1)
-        self._calls.append((call, count))
-
     def _settle(self) -> None:
         sent, count = self._calls.popleft()
         (reply,) = self._server.receive(1)
-        if is_unknown(reply):
-            # Somebody had the server forget its scripts. The call now comes behind what is under way, and
-            # ledgers mind no order. A timer with a row in both batches may get either of them.
-            self._send(sent, count, known=False)
-            return
-        count(self._server.reply_to(sent.call, reply))
+        if is_refused(reply):
+            self._settle_refused(sent, count)
+        else:
+            count(self._server.reply_to(sent.call, reply))
+
+    def _settle_refused(self, sent: ColumnsCall, count: Callable[[Any], None]) -> None:
+        """Somebody had the server forget its scripts, or the topic's slot is moving or was moved. Let what is
+        under way come to its end, and make again what was refused, in the same order.
+
+        A call now comes behind those that were under way and not refused. Ledgers mind no order. Without one
+        a timer with a row in two batches may get either of them.
+        """
+        refused = [(sent, count)]
+        while self._calls:
+            later, its_count = self._calls.popleft()
+            (reply,) = self._server.receive(1)
+            if is_refused(reply):
+                refused.append((later, its_count))
+            else:
+                its_count(self._server.reply_to(later.call, reply))
+        for each, its_count in refused:
+            its_count(self._server.reply_to(each.call, self._server.run(each)))

@@ -32,7 +32,7 @@ class Inserted(NamedTuple):
 
 
 class Inserting:  # see 0070
-    """Inserts the timers of one run over a `BulkStore`'s connection, with `AHEAD` batches under way.
+    """Inserts the timers of one run over a `BulkStore`'s connections, with `AHEAD` batches under way.
 
     With `spare` an existing timer stays as it is; otherwise it is replaced.
     """

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from relay.core.instants import to_score
 from relay.store.bulk.store import BATCH, BulkStore
 from relay.store.codec import lease_record
-from relay.store.server.blocking import checked, is_unknown
+from relay.store.server.blocking import checked, is_refused
 from relay.store.verbs import timeline
 from relay.store.verbs.terms import Words
 
@@ -113,7 +113,7 @@ def read(store: BulkStore, part: TopicSlice, *, envelopes: bool) -> Iterator[Tim
         if last:
             return
         (reply,) = store.server.receive(1)
-        reply = store.call(call) if is_unknown(reply) else checked(reply)
+        reply = store.call(call) if is_refused(reply) else checked(reply)
 
 
 def _after(place: Place | None) -> tuple[str, bytes]:
@@ -145,9 +145,7 @@ def _elsewhere(
     leases = store.server.keys.of(topic)[2]
     bound = to_score(high)
     seen: set[bytes] = set()  # HSCAN may answer one twice
-    cursor = b"0"
-    while True:
-        cursor, flat = store.server.ask("HSCAN", leases, cursor, "COUNT", BATCH)
+    for flat in store.server.scan("HSCAN", leases, BATCH):
         wanted = [
             timer_id
             for timer_id, raw in zip(flat[::2], flat[1::2], strict=True)
@@ -166,8 +164,6 @@ def _elsewhere(
                 found.envelopes.append(reply[2] if envelopes else None)
         if found.timer_ids:
             yield found
-        if int(cursor) == 0:
-            return
 
 
 def _get(store: BulkStore, topic: str, timer_ids: list[bytes]) -> list[Words]:

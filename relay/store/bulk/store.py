@@ -12,7 +12,6 @@ from typing import Any, Self, TypeVar
 
 from relay.store.bulk.columns_call import PackedRows, UnderWay
 from relay.store.server.blocking import BlockingServer
-from relay.store.server.pool import told_by
 from relay.store.server.scripts import Call
 from relay.store.verbs import bulk
 
@@ -26,7 +25,7 @@ BATCH_BYTES = 1 << 20
 
 
 class BulkStore:
-    """Writes and reads many timers over a connection of its own. Not to be shared between threads."""
+    """Writes and reads many timers over connections of its own. Not to be shared between threads."""
 
     def __init__(self, server: BlockingServer) -> None:
         self.server = server
@@ -38,7 +37,7 @@ class BulkStore:
         self.server.ask("PING")
 
     def close(self) -> None:
-        """Close the connection. Timers that `flush` has not confirmed may have been written or not."""
+        """Close the connections. Timers that `flush` has not confirmed may have been written or not."""
         self._under_way = UnderWay(self.server)
         self.server.close()
 
@@ -48,9 +47,9 @@ class BulkStore:
     def __exit__(self, failure: object, *_: object) -> None:
         self.close()
 
-    def now(self) -> int:
-        """Return the time by the clock of Redis, in microseconds since 1970. Raises `StoreError`."""
-        return told_by(self.server.ask("TIME"))
+    def now(self, topic: str = "") -> int:
+        """See `BlockingServer.now`."""
+        return self.server.now(topic)
 
     def count(self, topic: str) -> int:
         """Return how many timers the topic has. Raises `StoreError`."""
@@ -59,13 +58,9 @@ class BulkStore:
 
     def topics(self) -> list[str]:
         """Return all topics that relays or loads have registered, sorted. Raises `StoreError`."""
-        found: set[bytes] = set()
-        cursor = b"0"
-        while True:
-            cursor, names = self.server.ask("SSCAN", self.server.keys.topics, cursor, "COUNT", 1000)
-            found.update(names)
-            if int(cursor) == 0:
-                return sorted(name.decode(errors="surrogateescape") for name in found)
+        pages = self.server.scan("SSCAN", self.server.keys.topics, 1000)
+        found: set[bytes] = {name for names in pages for name in names}
+        return sorted(name.decode(errors="surrogateescape") for name in found)
 
     # ------------------------------------------------------------------- writing
 

@@ -59,7 +59,7 @@ def place(entry: str) -> tuple[int, int]:
 
 
 class JournalScan:
-    """Reads the journals of topics by a connection that blocks."""
+    """Reads the journals of topics by connections that block."""
 
     def __init__(self, server: BlockingServer) -> None:
         self._server = server

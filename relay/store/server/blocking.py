@@ -1,47 +1,39 @@
-"""One connection to Redis that blocks, for Spark's workers: commands are sent ahead of their replies."""
+"""The way to Redis that blocks, for Spark's workers: commands are sent ahead of their replies."""
 
 from __future__ import annotations
 
 import logging
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import lru_cache
+from itertools import groupby
 from time import monotonic
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
-import hiredis
-from redis.connection import AbstractConnection, Connection, SSLConnection, UnixDomainSocketConnection
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import NoScriptError, RedisError, ResponseError
-from redis.retry import Retry
+from redis.exceptions import NoScriptError, RedisError
 
-from relay.core.endpoints.redis_url import Address, parse
-from relay.core.errors import InvalidField, UnfitServer
+from relay.core.endpoints.redis_url import parse
+from relay.core.errors import InvalidField
 from relay.core.journal import NO_JOURNALS, Journals
 from relay.store.keys import KeyNames
-from relay.store.server.connect import Kinds, options_of
-from relay.store.server.errors import NotMaster, translated_errors, words
-from relay.store.server.pool import role_of, told_by
+from relay.store.server.cluster.blocking_nodes import BlockingNodes
+from relay.store.server.cluster.redirects import REFUSALS
+from relay.store.server.connect import options_of
+from relay.store.server.errors import translated_errors
+from relay.store.server.line import BLOCKING, Exchange, Line, OneServer, packed
+from relay.store.server.pool import told_by
 from relay.store.server.scripts import Argument, Call, OnRefusedHint, Prepared, Scripts, reply_of
 from relay.store.server.sentinel import SENTINEL_TIMEOUT
-from relay.store.server.server_clock import ServerClock
-
-NAME = "relay-pipeline"
-"""What CLIENT LIST shows."""
 
 TIMEOUT = 20.0
 """Seconds within which Redis must answer: a loader is not a relay, and can wait."""
 
 KEEP_ALL = 1 << 52
 """Records that a journal keeps where nobody told how many: trimming is left to the relays."""
-
-WRITE_TTL = 10.0
-"""Seconds after which Redis refuses what was sent to change something: a script call of a loader may stand
-behind `AHEAD` others."""
-
-NO_CLUSTER = "the pipeline can't work on a Cluster of several nodes yet; relays can"
 
 NO_PARTITIONS = "{!r} has several partitions, and the pipeline can't work on such a topic yet; relays can"
 
@@ -55,18 +47,44 @@ def log_refused_hint(reason: str) -> None:
     """Log once in this process that Redis refuses wake hints."""
     log.warning(
         "Redis refuses the wake hints of this load (%s): a relay that sleeps may be late with its timers by "
-        "up to max_polling_interval; permit PUBLISH on the channels that docs/how-to/redis.md names",
+        "up to max_polling_interval; permit PUBLISH, in a Cluster SPUBLISH, on the channels that "
+        "docs/how-to/redis.md names",
         reason,
     )
 
 
-class BlockingServer:
-    """`Server` for one thread: a connection to the master, made when it is first needed.
+class ScriptCall(Protocol):
+    """A script's call as it goes over the wire."""
 
-    `send` puts commands on their way, `receive` reads as many replies, in the same order. What Redis
-    refuses is an exception among the replies; a connection that is lost raises `StoreUnavailable`, and what
-    was sent and not answered may have happened. Nothing is ever sent twice. The error comes once Redis would
-    refuse the scripts that were under way.
+    @property
+    def call(self) -> Prepared:
+        """What is called."""
+
+    def encoded(self, until: int, *, known: bool) -> bytes:
+        """See `Prepared.command`."""
+
+
+class PlainCall(NamedTuple):
+    """One that has all its arguments."""
+
+    call: Prepared
+
+    def encoded(self, until: int, *, known: bool) -> bytes:
+        """See `ScriptCall`."""
+        return packed(self.call.command(until, known=known))
+
+
+class BlockingServer:
+    """`Server` for one thread: a connection to the master, in a Cluster one to each node that is needed.
+
+    `send` puts commands on their way, `receive` reads as many replies, in the same order, whichever node
+    answers first. What Redis refuses is an exception among the replies; a connection that is lost raises
+    `StoreUnavailable`, and what was sent and not answered may have happened. That is never sent twice. The
+    error comes once Redis would refuse the scripts that were under way.
+
+    What a node of a Cluster refuses because the slot has moved, or can't be had at present, was not done.
+    Whoever calls with nothing else under way (`call`, `ask` and the like) is led to the right node; whoever
+    has sent ahead finds the refusal among the replies (`is_refused`).
 
     A topic whose journal is there has one, whatever `journals` says of it. `on_refused_hint` is called for
     each wake hint that Redis refused. `texts` replaces scripts by other text, for tests that break them on
@@ -83,44 +101,46 @@ class BlockingServer:
         on_refused_hint: OnRefusedHint = log_refused_hint,
         texts: Mapping[str, str] | None = None,
     ) -> None:
-        """Raises `ValueError` for a text that is not a URL, `UnfitServer` if it names a Cluster, or a file
-        that can't be used."""
+        """`timeout` is also the time for which refusals of a Cluster are followed (seconds).
+
+        Raises `ValueError` for a text that is not a URL, `UnfitServer` if a file that it names can't be
+        used."""
         where = parse(url)
-        if where.cluster:
-            raise UnfitServer(NO_CLUSTER)
-        options = options_of(where, BLOCKING, timeout=timeout)
-        made = options.pop("connection_class")
-        self.keys = keys or KeyNames()
+        self.keys = replace(keys or KeyNames(), hash_tags=True) if where.cluster else keys or KeyNames()
         self.on_refused_hint = on_refused_hint
         self._journals = journals
         self._kept: dict[str, int] = {}
-        self._scripts = Scripts(self.keys, texts)
-        self._clock = ServerClock()
-        self._given_up_at = -math.inf
-        """When the last script that was sent is given up (monotonic seconds)."""
-        self._connection: AbstractConnection = made(redis_connect_func=self._greet, **options)
-        self.waiting = 0
-        """Replies that were not received yet."""
+        self._scripts = Scripts(self.keys, texts, guarded=where.cluster)
+        options = options_of(where, BLOCKING, timeout=timeout)
+        self._servers: OneServer | BlockingNodes
+        if where.cluster:
+            to_ask = options_of(where, BLOCKING, timeout=SENTINEL_TIMEOUT)
+            self._servers = BlockingNodes(
+                where, options, to_ask, patience=timeout, changed=self._choose_hints
+            )
+        else:
+            self._servers = OneServer(Line(options), hash_tags=self.keys.hash_tags)
+        self._awaited: deque[Line] = deque()
+        """Where each reply comes from that was not received yet."""
+
+    def _choose_hints(self) -> None:
+        self._scripts.publish_by("SPUBLISH" if self._servers.is_sharded else "PUBLISH")
 
     # ------------------------------------------------------------------ scripts
 
     def call(self, call: Call[R]) -> R:
         """Run a script; nothing else may be under way. Raises `StoreError`."""
         prepared = self.prepare(call)
-        (reply,) = self.all(prepared.command(self.until()))
-        if is_unknown(reply):
-            (reply,) = self.all(prepared.command(self.until(), known=False))
-        return self._read(call, prepared, reply)
+        return self._read(call, prepared, self.run(PlainCall(prepared)))
 
     def each(self, calls: Sequence[Call[R]]) -> list[R]:
-        """Run scripts, all of one kind, at once; nothing else may be under way. Raises `StoreError`."""
-        if not calls:
-            return []
+        """Run scripts at once; nothing else may be under way. Raises `StoreError`."""
         prepared = [self.prepare(call) for call in calls]
-        replies = self.all(*(each.command(self.until()) for each in prepared))
-        if any(map(is_unknown, replies)):
-            self.call(calls[0])  # the server knows the script then
-            replies = self.all(*(each.command(self.until()) for each in prepared))
+        self.send(*(made.command(self.until(*made.keys[:1])) for made in prepared))
+        replies = [
+            self.run(PlainCall(made)) if is_refused(reply) else reply
+            for made, reply in zip(prepared, self.receive(len(prepared)), strict=True)
+        ]
         return [
             self._read(call, made, reply) for call, made, reply in zip(calls, prepared, replies, strict=True)
         ]
@@ -128,19 +148,41 @@ class BlockingServer:
     def prepare(self, call: Call[Any]) -> Prepared:
         """The call for whoever sends it ahead; `reply_to` is what came of it. The first one for a topic asks
         for its journal, and then nothing else may be under way."""
+        with self._lost():
+            self._servers.known()  # the version of a Cluster says how hints are published
         return self._scripts.prepare(call, self.keep)
 
-    def until(self) -> int:
-        """The instant after which Redis refuses a script that is sent now (microseconds, by its own clock).
-        It asks Redis for its time, if that was too long ago and no reply is waited for. Raises
-        `StoreError`."""
-        with translated_errors():
-            self._connection.connect()  # if it isn't; the new one may lead to another server
-        asked = monotonic()
-        if self._clock.is_old(asked) and not self.waiting:
-            self._clock.heard(told_by(self.ask("TIME")), asked, monotonic())
-        self._given_up_at = monotonic() + WRITE_TTL
-        return self._clock.at(self._given_up_at)
+    def run(self, call: ScriptCall) -> Any:
+        """Run a script with nothing else under way, by its text if the server does not know it; return its
+        reply, for `reply_to`. Raises `StoreUnavailable`."""
+
+        def attempt(to: Exchange) -> Any:
+            (reply,) = to.replies(call.encoded(to.until(), known=True), 1)
+            if isinstance(reply, NoScriptError):
+                (reply,) = to.replies(call.encoded(to.until(), known=False), 1)
+            return reply
+
+        return self._led(call.call.keys, attempt)
+
+    def send_call(self, call: ScriptCall) -> None:
+        """Send a script's call ahead, which has one reply.
+
+        Race: the server does not know the script yet, and another load tells it while this one has several
+        calls under way. The first ones would be refused, and come again behind the later ones: a timer with a
+        row in two batches would get the older row. So the first call over a connection has the script's text.
+        """
+        sha = call.call.script.sha
+        with self._lost():
+            line = self._servers.line(call.call.keys)
+            line.send(call.encoded(line.until(), known=sha in line.told), 1)
+        line.told.add(sha)
+        self._awaited.append(line)
+
+    def until(self, *keys: Argument) -> int:
+        """The instant after which Redis refuses a script that is sent now (microseconds), by the clock of the
+        node that has the keys. Raises `StoreError`."""
+        with self._lost():
+            return self._servers.line(keys).until()
 
     def _read(self, call: Call[R], prepared: Prepared, reply: Any) -> R:
         answer = self.reply_to(prepared, reply)
@@ -168,65 +210,102 @@ class BlockingServer:
         if self.ask("TYPE", self.keys.key("layout", topic)) == b"string":
             raise InvalidField("topic", NO_PARTITIONS.format(topic))
 
-    def _greet(self, connection: AbstractConnection) -> None:
-        asked, self._clock = monotonic(), ServerClock()
-        self._clock.heard(_greet(connection), asked, monotonic())
-
     # ----------------------------------------------------------------- commands
 
     def send(self, *commands: Sequence[Argument]) -> None:
-        """Send commands."""
+        """Send commands ahead, each to the node of its key: a script's first one, any other command's first
+        argument. One without arguments goes to any node."""
         with self._lost():
-            self._connection.send_packed_command([_pack(command) for command in commands], check_health=False)
-        self.waiting += len(commands)
+            for line, group in groupby(commands, lambda command: self._servers.line(key_in(command))):
+                each = [packed(command) for command in group]
+                line.send(b"".join(each), len(each))
+                self._awaited.extend([line] * len(each))
 
-    def send_packed(self, data: bytes, replies: int) -> None:
-        """Send packed commands, which will have `replies` replies."""
+    def send_packed(self, data: bytes, replies: int, *keys: Argument) -> None:
+        """Send packed commands ahead, which will have `replies` replies, to the node that has the keys."""
         with self._lost():
-            self._connection.send_packed_command([data], check_health=False)
-        self.waiting += replies
+            line = self._servers.line(keys)
+            line.send(data, replies)
+        self._awaited.extend([line] * replies)
 
     def receive(self, count: int) -> list[Any]:
         """Read the next replies. Raises `StoreUnavailable`."""
-        return [self._receive() for _ in range(count)]
-
-    def _receive(self) -> Any:
         with self._lost():
-            try:
-                reply = self._connection.read_response(disable_decoding=True)
-            except ResponseError as refusal:
-                reply = refusal
-        self.waiting -= 1
-        return reply
+            return [self._awaited.popleft().receive() for _ in range(count)]
+
+    def ask(self, *command: Argument) -> Any:
+        """Send one command, whose key is as for `send`, and read its reply. Raises a refusal. Nothing else
+        may be under way."""
+        return self._asked(key_in(command), command)
+
+    def atomic(self, *commands: Sequence[Argument]) -> list[Any]:
+        """The replies to commands about one topic that only read; nothing comes between them. Raises a
+        refusal. Nothing else may be under way."""
+        transaction: list[Sequence[Argument]] = [("MULTI",), *commands, ("EXEC",)]
+        data = b"".join(map(packed, transaction))
+
+        def attempt(to: Exchange) -> Any:
+            *queued, answer = to.replies(data, len(transaction))
+            return next((reply for reply in queued if isinstance(reply, REFUSALS)), answer)
+
+        answers: list[Any] = checked(self._led(key_in(commands[0]), attempt))
+        return answers
+
+    def scan(self, command: str, key: str, count: int) -> Iterator[list[Any]]:
+        """The pages of SSCAN or HSCAN, of about `count` elements. Raises `StoreError`.
+
+        A cursor means something to the node that gave it. If another one has the key then, it is read from
+        its beginning again, and what was read before comes twice.
+        """
+        cursor = b"0"
+        asked: Line | None = None
+        answered: Line | None = None
+
+        def page(to: Exchange) -> Any:
+            nonlocal asked
+            asked = to.line
+            start = cursor if asked is answered else b"0"
+            return to.replies(packed((command, key, start, "COUNT", count)), 1)[0]
+
+        while True:
+            cursor, found = checked(self._led((key,), page))
+            answered = asked
+            yield found
+            if int(cursor) == 0:
+                return
+
+    def now(self, topic: str = "") -> int:
+        """The time in microseconds since 1970 by the clock of Redis; in a Cluster by that of the node with
+        the topic, or without one of any. Raises `StoreError`."""
+        return told_by(self._asked((self.keys.key("timeline", topic),) if topic else (), ("TIME",)))
+
+    def _asked(self, keys: Sequence[Argument], command: Sequence[Argument]) -> Any:
+        return checked(self._led(keys, lambda to: to.replies(packed(command), 1)[0]))
+
+    def _led(self, keys: Sequence[Argument], attempt: Callable[[Exchange], Any]) -> Any:
+        """What comes of an attempt at the node with the keys."""
+        if self._awaited:
+            raise RuntimeError(f"{len(self._awaited)} replies are under way")
+        with self._lost():
+            return self._servers.lead(keys, attempt)
 
     @contextmanager
     def _lost(self) -> Iterator[None]:
-        """Raise what goes wrong with the connection within the block once nothing that was sent can act any
+        """Raise what goes wrong with a connection within the block once nothing that was sent can act any
         more. Raises `StoreUnavailable`."""
         with translated_errors():
             try:
                 yield
             except (RedisError, OSError):
-                time.sleep(max(self._given_up_at - monotonic(), 0.0))
+                under_way = (line.given_up_at for line in self._servers.lines if line.waiting)
+                time.sleep(max(max(under_way, default=-math.inf) - monotonic(), 0.0))
                 raise
-
-    def all(self, *commands: Sequence[Argument]) -> list[Any]:
-        """Send commands and read their replies, refusals among them. Nothing else may be under way; otherwise
-        it raises `RuntimeError`."""
-        if self.waiting:
-            raise RuntimeError(f"{self.waiting} replies are under way")
-        self.send(*commands)
-        return self.receive(len(commands))
-
-    def ask(self, *command: Argument) -> Any:
-        """Send one command and read its reply. Raises a refusal. Nothing else may be under way."""
-        (reply,) = self.all(command)
-        return checked(reply)
 
     def close(self) -> None:
         """Leave; what is under way is not waited for."""
-        self.waiting = 0
-        self._connection.disconnect()
+        self._awaited.clear()
+        for line in self._servers.lines:
+            line.close()
 
     def __enter__(self) -> Self:
         return self
@@ -244,95 +323,18 @@ def checked(reply: Any) -> Any:
     return reply
 
 
-def is_unknown(reply: Any) -> bool:
-    """Whether the server does not know the script by its digest."""
-    return isinstance(reply, NoScriptError)
+def is_refused(reply: Any) -> bool:
+    """Whether a script did not run, and may run if it is sent again: the server does not know it by its
+    digest, or a node of a Cluster can't take it."""
+    return isinstance(reply, (NoScriptError, *REFUSALS))
+
+
+def key_in(command: Sequence[Argument]) -> Sequence[Argument]:
+    """The key by which a command finds its node; nothing if it has no arguments."""
+    place = 3 if command[0] in ("EVALSHA", "EVAL") else 1
+    return command[place : place + 1]
 
 
 def as_arguments(*arguments: Argument) -> bytes:
     """Arguments as they go over the wire, without the number of them that stands before a command."""
-    return _pack(arguments).partition(b"\r\n")[2]
-
-
-def _pack(command: Sequence[Argument]) -> bytes:
-    pack: Any = hiredis.pack_command  # typed for a single argument
-    try:
-        packed: bytes = pack(tuple(command))
-    except UnicodeEncodeError:  # an id that is not UTF-8
-        packed = pack(tuple(encoded(part) if isinstance(part, str) else part for part in command))
-    return packed
-
-
-def encoded(text: str) -> bytes:
-    """A text as Redis gets it; what came from there and was no UTF-8 is its bytes again."""
-    return text.encode(errors="surrogateescape")
-
-
-def _greet(connection: AbstractConnection) -> int:
-    """As `relay.store.server.pool.greet`: log in, give it a name, go on only if the server is a master;
-    return its time."""
-    connection.on_connect()
-    connection.send_command("CLIENT", "SETNAME", NAME, check_health=False)
-    connection.send_command("INFO", "replication", check_health=False)
-    connection.send_command("TIME", check_health=False)
-    with suppress(ResponseError):  # the name is for people; a user may do without the permission
-        connection.read_response()
-    if role_of(connection.read_response(disable_decoding=True)) not in ("", "master"):
-        raise NotMaster("the server is a replica; Relay needs the master")
-    return told_by(connection.read_response(disable_decoding=True))
-
-
-class _Sentinels:
-    """As `relay.store.server.sentinel.Sentinels`, for one connection."""
-
-    def __init__(self, addresses: Sequence[Address], master: str, options: Mapping[str, Any]) -> None:
-        self._addresses = addresses
-        self._master = master
-        timeouts = {"socket_timeout": SENTINEL_TIMEOUT, "socket_connect_timeout": SENTINEL_TIMEOUT}
-        self._options = {**options, **timeouts}
-
-    def master(self) -> Address:
-        """The master's address; raises redis-py's `ConnectionError`."""
-        reasons = []
-        for host, port in self._addresses:
-            try:
-                reply = self._ask(host, port)
-            except (RedisError, OSError) as failure:
-                reasons.append(f"{host}:{port}: {words(failure)}")
-                continue
-            if reply:
-                return reply[0].decode(), int(reply[1])
-            reasons.append(f"{host}:{port}: knows no such master")
-        raise RedisConnectionError(
-            f"no Sentinel tells where the master {self._master!r} is ({'; '.join(reasons)})"
-        )
-
-    def _ask(self, host: str, port: int) -> Any:
-        options = dict(self._options)
-        connection = options.pop("connection_class")(**options, host=host, port=port)
-        try:
-            connection.send_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._master)
-            return connection.read_response(disable_decoding=True)
-        finally:
-            connection.disconnect()
-
-
-class _Master(Connection):
-    """A connection that goes wherever the Sentinels say."""
-
-    def __init__(self, *, sentinels: _Sentinels, **options: Any) -> None:
-        super().__init__(**options)  # type: ignore[no-untyped-call]
-        self._sentinels = sentinels
-
-    def _connect(self) -> Any:
-        self.host, self.port = self._sentinels.master()
-        return super()._connect()  # type: ignore[no-untyped-call]
-
-
-class _MasterTls(_Master, SSLConnection):
-    """The same over TLS."""
-
-
-BLOCKING = Kinds(
-    Connection, SSLConnection, UnixDomainSocketConnection, _Master, _MasterTls, _Sentinels, Retry
-)
+    return packed(arguments).partition(b"\r\n")[2]

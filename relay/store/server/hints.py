@@ -17,7 +17,8 @@ from redis.exceptions import MovedError, ResponseError
 from relay.core.errors import StoreError, StoreUnavailable
 from relay.core.instants import from_score
 from relay.core.wakeup import Wakeup
-from relay.store.server.cluster import REFUSALS, slot_of
+from relay.store.server.cluster.redirects import REFUSALS
+from relay.store.server.cluster.slot_map import slot_of
 from relay.store.server.errors import translated_errors, words
 from relay.store.server.scripts import OnRefusedHint, ignore
 from relay.store.server.server import Server

@@ -34,7 +34,7 @@ time."""
 
 NO_ANSWER = "no answer before the call's time was over"
 
-_ANSWERS = (ResponseError, AuthenticationError, BusyLoadingError)
+ANSWERS = (ResponseError, AuthenticationError, BusyLoadingError)
 """What the server has said; redis-py takes the last two for a connection that is lost."""
 
 _ROLE = re.compile(rb"^role:(\w+)", re.MULTILINE)
@@ -228,7 +228,7 @@ class Client(Redis):  # see 0065
             try:
                 async with asyncio.timeout(left + GRACE):
                     return await connection.read_response(timeout=math.inf)
-            except _ANSWERS as refusal:
+            except ANSWERS as refusal:
                 if str(refusal).startswith("GIVENUP"):
                     clock.forget()  # the machine may have slept, and its monotonic clock with it
                 raise

@@ -21,7 +21,7 @@ from relay.core.partitions import topic_of
 from relay.core.ports import Places
 from relay.store.keys import KeyNames
 from relay.store.one_place import OnePlace
-from relay.store.server.cluster import Cluster, Node
+from relay.store.server.cluster.nodes import Cluster, Node
 from relay.store.server.connect import open_client, open_to_ask
 from relay.store.server.errors import says_readonly, translated_errors
 from relay.store.server.pool import Client, MasterPool

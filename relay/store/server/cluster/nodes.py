@@ -4,47 +4,35 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from time import monotonic
 from typing import Any, TypeVar, cast
 
 import anyio
 from redis.asyncio import ConnectionPool, Redis
 from redis.asyncio.connection import AbstractConnection
-from redis.crc import key_slot
-from redis.exceptions import (
-    AskError,
-    BusyLoadingError,
-    ClusterDownError,
-    MovedError,
-    RedisError,
-    TryAgainError,
-)
 from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from relay.core.endpoints.addresses import join, split
 from relay.core.endpoints.redis_url import Address, RedisLocation
 from relay.core.errors import GivenUp, OpenOutcome, StoreError, StoreUnavailable
 from relay.store.keys import KeyNames
-from relay.store.server.errors import NotMaster, translated_errors
+from relay.store.server.cluster.redirects import (
+    AT_ONCE,
+    FIRST_WAIT,
+    LONGEST_WAIT,
+    REFUSALS,
+    in_vain,
+    sent_on,
+)
+from relay.store.server.cluster.slot_map import slot_of
+from relay.store.server.cluster.topology import Topology
+from relay.store.server.errors import translated_errors
 from relay.store.server.pool import Client, MasterPool
 from relay.store.server.scripts import Argument
-from relay.store.server.topology import Topology
 
 R = TypeVar("R")
-
-FIRST_WAIT, LONGEST_WAIT = 0.01, 0.2
-"""Seconds between two tries of a call that the Cluster can't take at present: doubled each time."""
-
-AT_ONCE = 5
-"""Redirects that are followed without a wait: nodes that disagree may send a call to and fro."""
-
-MOVING = (AskError, TryAgainError)
-"""What a node says about a slot that has moved, or is moved at present. MovedError is an AskError."""
-
-REFUSALS = (*MOVING, ClusterDownError, BusyLoadingError, NotMaster)
-"""What a node says that can't take a call, or not at present. The call did nothing there."""
 
 
 class AskingPool:
@@ -197,14 +185,14 @@ class Cluster:  # see 0081
         """
         await self.topology.known()
         slot = slot_of(keys[0]) if keys else None
-        place, asking, followed, wait = self._place(slot), False, 0, FIRST_WAIT
+        place, asking, followed, wait = self.topology.where(slot), False, 0, FIRST_WAIT
         refusal: RedisError | None = None
         while True:
             node = self.node(place)
             try:
                 return await attempt(node.asking if asking else node.client)
             except REFUSALS as refused:
-                refusal, (place, asking) = refused, self._sent_on(refused, place)
+                refusal, (place, asking) = refused, sent_on(self.topology, refused, place)
                 followed += 1
                 if place and followed <= AT_ONCE:
                     continue
@@ -215,24 +203,10 @@ class Cluster:  # see 0081
                 if refusal is None:
                     raise
             if monotonic() + wait >= deadline:
-                kind = GivenUp if isinstance(refusal, MOVING) else StoreUnavailable
-                raise kind(f"the Cluster could not take the call in time: {refusal}") from refusal
+                raise in_vain(refusal) from refusal
             await asyncio.sleep(wait)
             wait = min(2 * wait, LONGEST_WAIT)
-            place = place if asking else self._place(slot)
-
-    def _sent_on(self, refusal: RedisError, asked: str) -> tuple[str, bool]:
-        """The place that a refusal names, empty if it names none, and whether the call has to say ASKING
-        there."""
-        if not isinstance(refusal, AskError):
-            self.topology.doubt(asked)
-            return "", False
-        host, port = refusal.node_addr
-        place = join(split(asked)[0] if host in ("", "?") else host, port)  # another port of its own
-        if isinstance(refusal, MovedError):
-            self.topology.learn(refusal.slot_id, place)
-            return place, False
-        return place, True
+            place = place if asking else self.topology.where(slot)
 
     async def spread(
         self,
@@ -249,7 +223,7 @@ class Cluster:  # see 0081
         await self.topology.known()
         groups: dict[str, list[int]] = {}
         for number, each in enumerate(keys):
-            groups.setdefault(self._place(slot_of(each[0]) if each else None), []).append(number)
+            groups.setdefault(self.topology.where(slot_of(each[0]) if each else None), []).append(number)
         replies: list[Any] = [None] * len(keys)
 
         async def alone(number: int, client: Client) -> Any:
@@ -293,14 +267,3 @@ class Cluster:  # see 0081
             self.topology.doubt(place)
             refusal = failure.__cause__
             return [refusal if isinstance(refusal, REFUSALS) else failure] * len(numbers)
-
-    def _place(self, slot: int | None) -> str:
-        """Where a slot is; any place if that is not known, since a node says where it is."""
-        return (self.topology.of(slot) if slot is not None else "") or self.topology.anywhere
-
-
-@lru_cache(10_000)
-def slot_of(key: Argument) -> int:
-    """The slot of a key."""
-    name = key if isinstance(key, bytes) else str(key).encode(errors="surrogateescape")
-    return key_slot(name)

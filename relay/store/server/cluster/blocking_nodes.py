@@ -1,0 +1,139 @@
+"""The nodes of a Cluster for one thread: which of them a call goes to, and what is done when it is sent
+elsewhere."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from time import monotonic
+from typing import Any, TypeVar
+
+from redis.exceptions import RedisError
+
+from relay.core.endpoints.redis_url import RedisLocation
+from relay.store.server.cluster.redirects import (
+    AT_ONCE,
+    FIRST_WAIT,
+    LONGEST_WAIT,
+    REFUSALS,
+    in_vain,
+    sent_on,
+)
+from relay.store.server.cluster.slot_map import SlotMap, slot_of
+from relay.store.server.line import Exchange, Line, asked
+from relay.store.server.scripts import Argument
+
+R = TypeVar("R")
+
+_VERSION = re.compile(rb"^redis_version:([\d.]+)", re.MULTILINE)
+
+
+class BlockingNodes:  # see 0085
+    """As `relay.store.server.cluster.nodes.Cluster`, with a line to each node that is needed.
+
+    A look is made before a call that finds nothing known, or after a reason to doubt, and only while nothing
+    is under way: two calls about one topic that are sent ahead go to the same node, and so in their order.
+    """
+
+    def __init__(
+        self,
+        where: RedisLocation,
+        options: Mapping[str, Any],
+        to_ask: Mapping[str, Any],
+        *,
+        patience: float,
+        changed: Callable[[], None],
+    ) -> None:
+        """`options` are those of a line, `to_ask` those of a connection for one question; without a host.
+        `patience` is the number of seconds for which refusals are followed."""
+        self._slots = SlotMap(where.hosts, where.addresses, changed)
+        self._options = options
+        self._to_ask = to_ask
+        self._patience = patience
+        self._lines: dict[str, Line] = {}
+
+    @property
+    def lines(self) -> list[Line]:
+        """All that were needed."""
+        return list(self._lines.values())
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether a hint is heard at the node with its topic only."""
+        return self._slots.is_sharded
+
+    def known(self) -> None:
+        """Look, if nothing is known or there is a reason to doubt. Raises what keeps the first answer away:
+        redis-py's `ConnectionError`, or `UnfitServer`."""
+        if self._slots.wanted or not self._slots.places:
+            self._look()
+        if not self._slots.places:
+            raise self._slots.trouble.with_traceback(None)  # it may be raised often
+
+    def line(self, keys: Sequence[Argument]) -> Line:
+        """The line to the node with the keys, connected; without keys, to any."""
+
+        def connected(to: Exchange) -> Line:
+            to.line.connect()
+            return to.line
+
+        return self.lead(keys, connected)
+
+    def lead(self, keys: Sequence[Argument], attempt: Callable[[Exchange], R]) -> R:
+        """Let `attempt` talk to the node that has the keys, which share a slot; without keys, to any.
+
+        What a node refuses because it has not, or not yet, what is asked for, or because it has become a
+        replica, did nothing: it is tried again where the node says, or after a while, for as long as
+        `patience` says. Raises `GivenUp` then if the node is well and the slot on its way, otherwise
+        `StoreUnavailable`. All else is raised as it comes: a lost reply never leads to a second try.
+        """
+        self.known()
+        slot = slot_of(keys[0]) if keys else None
+        place, asking, followed, wait = self._slots.where(slot), False, 0, FIRST_WAIT
+        deadline = monotonic() + self._patience
+        while True:
+            told = self._told(attempt, place, asking=asking)
+            if not isinstance(told, REFUSALS):
+                reply: R = told
+                return reply
+            place, asking = sent_on(self._slots, told, place)
+            followed += 1
+            if place and followed <= AT_ONCE:
+                continue
+            if monotonic() + wait >= deadline:
+                raise in_vain(told) from told
+            time.sleep(wait)
+            wait = min(2 * wait, LONGEST_WAIT)
+            if not asking:
+                self.known()
+                place = self._slots.where(slot)
+
+    def _told(self, attempt: Callable[[Exchange], Any], place: str, *, asking: bool) -> Any:
+        """What came of a try, a refusal among it."""
+        try:
+            return attempt(Exchange(self._line(place), asking))
+        except REFUSALS as refusal:  # of a connection, so that nothing was sent
+            return refusal
+        except (RedisError, OSError):
+            self._slots.doubt(place)
+            raise
+
+    def _line(self, place: str) -> Line:
+        line = self._lines.get(place)
+        if line is None:
+            host, port = self._slots.reachable(place)
+            line = self._lines[place] = Line({**self._options, "host": host, "port": port})
+        return line
+
+    def _look(self) -> None:
+        self._slots.wanted = False
+        for place, address in self._slots.asked_in_turn():
+            try:
+                told, about = asked(self._to_ask, address, ("CLUSTER", "SLOTS"), ("INFO", "server"))
+            except (RedisError, OSError) as failure:
+                self._slots.failed(place, failure)
+            else:
+                version = _VERSION.search(about)
+                if self._slots.take(place, told, version[1].decode() if version else "0"):
+                    return

@@ -1,0 +1,86 @@
+"""The pipeline on a Redis Cluster: its commands, with topics on every node."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from typer.testing import CliRunner
+
+from relay.cli.commands import app
+from relay.core.errors import InvalidField, UnfitServer
+from relay.pipeline.inputs import preflight
+from relay.settings import load
+from tests.worlds.cluster.cluster import Cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+HOUR = 3600
+
+
+@pytest.fixture(scope="module")
+def redis_cluster() -> Iterator[Cluster]:
+    """Three masters."""
+    with Cluster() as cluster:
+        yield cluster
+
+
+def relay(*arguments: str, code: int = 0) -> dict[str, Any]:
+    """A command's JSON."""
+    ran = CliRunner().invoke(app, ["pipeline", *arguments, "--json"])
+    assert ran.exit_code == code, (ran.output, ran.stderr, ran.exception)
+    told: dict[str, Any] = json.loads(ran.stdout)
+    return told
+
+
+def test_topics_of_all_nodes(
+    spark: SparkSession, redis_cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are loaded, swept, copied, kept in the lake and audited; a slot moves in between."""
+    monkeypatch.setenv("RELAY_REDIS__URL", redis_cluster.url)
+    monkeypatch.setenv("RELAY_DEFAULTS__JOURNAL", "true")
+    topics = [redis_cluster.topic_at(node) for node in redis_cluster.nodes]
+    now = int(time.time())
+    due = {"early": now + HOUR, "late": now + 30 * HOUR}
+    lines = [f"{topic},{name},{at}" for topic in topics for name, at in due.items()]
+    source = tmp_path / "timers.csv"
+    source.write_text("\n".join(["topic,timer_id,due_time", *lines]), encoding="utf-8")
+    cold, lake, copy = (str(tmp_path / name) for name in ("cold", "lake", "copy"))
+
+    loaded = relay("schedule", str(source), "--due-unit", "s", "--cold", cold)
+    assert (loaded["written"], loaded["cold"]) == (3, 3)
+    redis_cluster.migrate(topics[0], redis_cluster.nodes[1])
+    assert relay("sweep", "--cold", cold, "--horizon", "40h")["loaded"] == 3
+    assert relay("snapshot", copy)["timers"] == 6
+    assert relay("journal", "--lake", lake, "--topic", "*")["records"] == 6
+    audited = relay("audit", "--lake", lake, "--out", str(tmp_path / "audit"), "--then-redis")
+    assert audited["verdict"] == "proved"
+    for topic, node in zip(topics, (redis_cluster.nodes[1], *redis_cluster.nodes[1:]), strict=True):
+        assert redis_cluster.tell(node, "ZCARD", f"timers_timeline:{{{topic}}}") == 2
+
+
+def test_a_topic_of_several_partitions(redis_cluster: Cluster) -> None:
+    """It is refused before Spark starts, as on one server."""
+    node = redis_cluster.nodes[0]
+    topic = redis_cluster.topic_at(node)
+    redis_cluster.tell(node, "SET", f"timers_leases:{{{topic}}}", "1 8")
+    settings = load(environ={"RELAY_REDIS__URL": redis_cluster.url})
+    with pytest.raises(InvalidField, match=r"has several partitions"):
+        preflight.check_redis(settings, topic)
+    redis_cluster.tell(node, "DEL", f"timers_leases:{{{topic}}}")
+    preflight.check_redis(settings, topic)
+
+
+def test_a_node_by_the_url_of_a_single_server(redis_cluster: Cluster) -> None:
+    """It is refused, with the way out."""
+    settings = load(environ={"RELAY_REDIS__URL": redis_cluster.nodes[0].url})
+    with pytest.raises(
+        UnfitServer, match=r"a node of a Cluster.*name it in redis\.url with redis\+cluster://"
+    ):
+        preflight.check_redis(settings, None)
