@@ -131,6 +131,10 @@ wheel-test: .venv/stamp-test ## What a wheel may lack, against the wheel, in an 
 bench: .venv/stamp-bench ## Relay, its limits and its peers, into docs/performance (BENCH='--quick --only drain')
 	@$(BIN)/python -m bench $(BENCH)
 
+.PHONY: bench-cluster
+bench-cluster: .venv/stamp-bench ## A Cluster of 1, 2 and 3 nodes beside a plain server, into docs/performance (BENCH='--quick')
+	@$(BIN)/python -m bench --only cluster $(BENCH)
+
 # ------------------------------------------------------------------ checks
 
 .PHONY: check

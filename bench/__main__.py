@@ -17,7 +17,7 @@ from bench.harness.world import World
 from bench.measures import MEASURES
 from bench.report import headline
 from bench.report.machine import conditions
-from bench.report.publish import RESULTS, publish, say_targets
+from bench.report.publish import RESULTS, publish, say_figures, say_targets
 from bench.report.results import Results, read
 
 FORMS = {"quick": QUICK, "default": Plan(), "full": FULL}
@@ -37,6 +37,7 @@ def main(argv: list[str] | None = None) -> int:
     except NotEmpty as refusal:
         print(f"bench: {refusal}", file=sys.stderr)
         return 2
+    say_figures(results)
     say_targets(results)
     if options.out:
         publish(results, options.out)

@@ -71,7 +71,7 @@ async def scripts(server: Server, size: int) -> tuple[dict[str, float], float]:
 
 async def cpu(server: Server) -> float:
     """Seconds of CPU that the server has used."""
-    (info,) = await server.info()
+    (info,) = (await server.info()).values()
     return float(info["used_cpu_user"]) + float(info["used_cpu_sys"])
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from bench.harness.rows import Key
-from bench.measures import cost, drain, lateness, peers, relays, schedule
+from bench.measures import cluster, cost, drain, lateness, peers, relays, schedule
 
 Run = Mapping[Key, float]
 
@@ -95,6 +95,11 @@ def idle_commands(run: Run) -> float:
     return max(run["cost", cost.commands(n), ""] / n for n in counts)
 
 
+def sent_on(run: Run) -> float:
+    """The commands that came to a wrong node, in all Clusters."""
+    return sum(run["cluster", cluster.redirects(cluster.nodes(count)), ""] for count in cluster.NODES)
+
+
 TARGETS = (
     Target(
         "drain by stream, of its ceiling", ratio("drain", drain.STREAM, drain.CEILING), 0.5, at_least=True
@@ -174,4 +179,18 @@ TARGETS = (
         for fewer, more in pairwise((1, 2, 4, 8))
     ),
     Target("script calls of 100 idle relays for one timer", of("relays", relays.one_timer(100)), 200),
+    *(
+        Target(
+            f"CPU of all servers, {cluster.nodes(count)}, of {cluster.PLAIN}",
+            ratio("cluster", cluster.servers(cluster.nodes(count)), cluster.servers(cluster.PLAIN)),
+            1.1,
+        )
+        for count in cluster.NODES
+    ),
+    Target(
+        f"CPU of all servers, {cluster.nodes(3)}, of {cluster.ALONE}",
+        ratio("cluster", cluster.servers(cluster.nodes(3)), cluster.servers(cluster.ALONE)),
+        1.1,
+    ),
+    Target("commands to a wrong node of a Cluster", sent_on, 0),
 )

@@ -1,8 +1,8 @@
 """A producer by relay.client, at its defaults.
 
 Argument: `target`, `timers`, and `concurrency` for unary calls (0: `schedule_batch`); `columns` false for
-`ScheduleBatch` by a bare stub, in calls like those of the client. The timers are due in an hour. Says how
-long it took.
+`ScheduleBatch` by a bare stub, in calls like those of the client. The timers are due after `delay`
+seconds, an hour if nothing is said. Says how long it took.
 """
 
 from __future__ import annotations
@@ -40,18 +40,24 @@ async def batches(target: str, new: Sequence[NewTimer]) -> None:
 
 
 async def main(
-    target: str, timers: int, concurrency: int = 0, payload: int = 200, *, columns: bool = True
+    target: str,
+    timers: int,
+    concurrency: int = 0,
+    payload: int = 200,
+    delay: float = 3600,
+    *,
+    columns: bool = True,
 ) -> None:
     """Schedule so many, and say how long it took."""
     content = b"p" * payload
     async with RelayClient(target, timeout=120) as client:
 
         async def one(number: int) -> None:
-            await client.schedule(TOPIC, content, delay=3600, timer_id=f"timer-{number}")
+            await client.schedule(TOPIC, content, delay=delay, timer_id=f"timer-{number}")
 
-        await client.schedule(TOPIC, content, delay=3600, timer_id="timer-0")  # so that it is connected
+        await client.schedule(TOPIC, content, delay=delay, timer_id="timer-0")  # so that it is connected
         new = [
-            NewTimer(topic=TOPIC, payload=content, delay=3600, timer_id=f"timer-{number}")
+            NewTimer(topic=TOPIC, payload=content, delay=delay, timer_id=f"timer-{number}")
             for number in range(0 if concurrency else timers)
         ]
         began, cpu = time.perf_counter(), time.process_time()

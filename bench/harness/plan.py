@@ -45,6 +45,8 @@ class Plan:
     pollers: int = 100
     payloads: Mapping[int, int] = field(default_factory=lambda: {0: 50_000, 1_024: 50_000, 65_536: 3_000})
     """timers, by bytes of payload"""
+    cluster: int = 40_000
+    """timers that go through each Cluster, and through the plain server beside them"""
 
 
 QUICK = Plan(
@@ -64,6 +66,7 @@ QUICK = Plan(
     waiting_drain=20_000,
     relays_drain=20_000,
     payloads={0: 20_000, 1_024: 20_000, 65_536: 1_000},
+    cluster=15_000,
 )
 
 FULL = Plan(
@@ -72,6 +75,7 @@ FULL = Plan(
     peer=12_000,
     rate_time=10.0,
     waiting=(1_000, 10_000, 100_000, 1_000_000, 5_000_000),
+    cluster=200_000,
 )
 
 TINY = Plan(
@@ -96,5 +100,6 @@ TINY = Plan(
     relays_drain=300,
     pollers=100,
     payloads={0: 100, 65_536: 20},
+    cluster=300,
 )
 """For the suite, which looks at counts and at no time."""

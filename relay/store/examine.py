@@ -41,6 +41,12 @@ class ServerFacts:
     """What a server says about itself. Sizes are in bytes; None means that the user may not know."""
 
     name: str
+    place: str
+    """Its `host:port` as the Cluster calls it; empty for a single server."""
+    slots: int
+    """How many slots of a Cluster it has."""
+    replicas: int
+    """How many replicas are connected to it."""
     version: tuple[int, ...]
     one_of_several: bool
     """Whether it is a node of a Cluster, and the URL takes it for a server that has everything."""
@@ -56,20 +62,29 @@ class ServerFacts:
 async def facts(server: Server) -> list[ServerFacts]:
     """Ask the server, in a Cluster each node that answers. Raises `StoreError`."""
     told = await server.info()
-    of_several = await is_one_of_several(server, told)
+    of_several = await is_one_of_several(server, list(told.values()))
     snapshots = None
     with suppress(StoreError):  # a right that a relay does not need
         reply = await server.ask("CONFIG GET", "save")
         values = list(reply.values()) if isinstance(reply, dict) else reply[1:]
         snapshots = bool(values and values[0])
-    return [_facts(info, snapshots, one_of_several=of_several) for info in told]
+    slots = server.slots
+    return [
+        _facts(info, snapshots, place=place, slots=slots.get(place, 0), one_of_several=of_several)
+        for place, info in sorted(told.items())
+    ]
 
 
-def _facts(info: Mapping[str, Any], snapshots: bool | None, *, one_of_several: bool) -> ServerFacts:
+def _facts(
+    info: Mapping[str, Any], snapshots: bool | None, *, place: str, slots: int, one_of_several: bool
+) -> ServerFacts:
     version = str(info.get("redis_version", "0"))
     name = f"Valkey {info['valkey_version']}" if "valkey_version" in info else f"Redis {version}"
     return ServerFacts(
         name=name,
+        place=place,
+        slots=slots,
+        replicas=int(info.get("connected_slaves", 0)),
         version=tuple(int(part) for part in re.findall(r"\d+", version)[:2]),
         one_of_several=one_of_several,
         policy=str(info.get("maxmemory_policy", "noeviction")),

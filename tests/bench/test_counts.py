@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,11 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from redis.exceptions import MovedError
 
 from bench.harness import scripts
 from bench.harness.server import Server as Measured
-from bench.harness.server import server
+from bench.harness.server import cluster, server
 from bench.harness.timers import TOPIC, Headers, load_due, no_headers, traced
 from relay.client import Delivery, PushHandlers
 from relay.core.outcomes import ACKED, ClaimRequest, Extension, Verb
@@ -199,6 +200,24 @@ async def test_how_claims_are_counted(redis: Measured) -> None:
         await store.settle(TOPIC, [end_of("now", b"2" * 16, Verb.ACK)])
         assert scripts.claims(await redis.calls(), before) == scripts.Claims(all=2, useful=1)
         assert scripts.sent(await redis.calls(), before) == 6 + 4, "the server knew none of four scripts"
+
+
+async def test_how_commands_to_a_wrong_node_are_counted() -> None:
+    """The way to Redis sends none, whichever node has a topic. What one node sends on to the other is one."""
+    async with cluster(2) as running:
+        async with Server(running.url, connections=1, timeout=30) as own:
+            store = RedisStore(own)
+            for n in range(20):
+                await store.schedule(f"{TOPIC}-{n}", [NewTimer("later", b"", delay=3_600_000_000)])
+            await RedisTopics(own).register(TOPIC)
+        assert await running.redirects() == 0
+        assert await running.left() == 2 * 20, (
+            "timeline and payloads of each topic, and not the set of topics"
+        )
+        for node in running.nodes:
+            with suppress(MovedError):
+                await node.execute_command("GET", "some key")
+        assert await running.redirects() == 1
 
 
 async def claim(store: RedisStore, nonce: bytes) -> None:

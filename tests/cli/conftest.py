@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from relay.cli.commands import app
+from relay.cli.daemon import doctor_findings
+from tests.cli.doctored import Seen
 from tests.cli.double import Double, running_double
+from tests.servers import RunningServer
 
 Run = Callable[..., Result]
 
@@ -37,3 +43,23 @@ def run(double: Double, monkeypatch: pytest.MonkeyPatch) -> Run:
         return CliRunner().invoke(app, list(arguments), input=stdin, prog_name="relay")
 
     return run
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The doctor makes no note of a slow round trip: the machine may be busy."""
+    monkeypatch.setattr(doctor_findings, "SLOW", 60.0)
+
+
+@pytest.fixture
+def doctor(tmp_path: Path, patient: None) -> Any:
+    """Run it on a URL or a server, with more settings if need be."""
+
+    def doctor(where: RunningServer | str, **settings: Any) -> Seen:
+        url = where if isinstance(where, str) else where.url
+        redis = {"url": url, "start_timeout": 60.0, **settings.pop("redis", {})}
+        file = tmp_path / "relay.yaml"
+        file.write_text(json.dumps({"redis": redis, **settings}))
+        return Seen(CliRunner().invoke(app, ["doctor", "-c", str(file), "--json"]))
+
+    return doctor

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent import futures
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,7 +15,7 @@ from typing import Any
 import grpc
 import pytest
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from typer.testing import CliRunner, Result
+from typer.testing import CliRunner
 
 from relay.cli.commands import app
 from relay.cli.daemon import doctor_findings
@@ -29,18 +29,11 @@ from relay.store.bulk.sweeping import Loading
 from relay.store.examine import ServerFacts
 from relay.store.one_place import OnePlace
 from relay.store.server.blocking import BlockingServer
+from tests.cli.doctored import WELL, Seen, server
 from tests.missing import need
-from tests.servers import Kind, RunningServer, free_port, start_server
+from tests.servers import Kind, RunningServer, free_port
 from tests.tls import Authority
 from tests.worlds.waiting import eventually
-
-AOF = {"appendonly": "yes"}
-
-
-@contextmanager
-def server(kind: Kind = "valkey", config: Mapping[str, str] | None = None) -> Iterator[RunningServer]:
-    with start_server(kind, config={**AOF, **(config or {})}) as started:
-        yield started
 
 
 @pytest.fixture(scope="module")
@@ -61,43 +54,6 @@ def _clean(request: pytest.FixtureRequest) -> Iterator[None]:
             assert left == []
 
 
-class Seen:
-    """What the doctor said."""
-
-    def __init__(self, result: Result) -> None:
-        assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-        self.code = result.exit_code
-        self.lines = [json.loads(line) for line in result.stdout.splitlines()]
-
-    def of(self, check: str) -> tuple[str, str]:
-        """The result and the message of the only line of a check."""
-        (line,) = (line for line in self.lines if line["check"] == check)
-        return line["result"], line["message"]
-
-    def results(self, wanted: str) -> list[str]:
-        return [line["check"] for line in self.lines if line["result"] == wanted]
-
-
-@pytest.fixture
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No note of a slow round trip: the machine may be busy."""
-    monkeypatch.setattr(doctor_findings, "SLOW", 60.0)
-
-
-@pytest.fixture
-def doctor(tmp_path: Path, patient: None) -> Any:
-    """Run it on a URL or a server, with more settings if need be."""
-
-    def doctor(where: RunningServer | str, **settings: Any) -> Seen:
-        url = where if isinstance(where, str) else where.url
-        redis = {"url": url, "start_timeout": 60.0, **settings.pop("redis", {})}
-        file = tmp_path / "relay.yaml"
-        file.write_text(json.dumps({"redis": redis, **settings}))
-        return Seen(CliRunner().invoke(app, ["doctor", "-c", str(file), "--json"]))
-
-    return doctor
-
-
 @pytest.mark.parametrize("kind", ["valkey", "redis-6", "redis-8"])
 def test_nothing_wrong(doctor: Any, kind: Kind) -> None:
     """A server as it should be: every line is ok, and no key is left."""
@@ -106,7 +62,7 @@ def test_nothing_wrong(doctor: Any, kind: Kind) -> None:
         assert (seen.code, seen.results("wrong"), seen.results("note")) == (0, [], [])
         assert seen.results("ok") == [
             *("settings", "redis", "eviction", "persistence", "clock", "latency"),
-            *("permissions", "wake hints", "topics"),
+            *("permissions", "wake hints", "topics", "nodes"),
         ]
         with well.client() as client:
             left = [key for key in client.keys("*") if client.ttl(key) == -1]
@@ -438,19 +394,6 @@ def test_a_pushed_application_that_is_away(doctor: Any, healthy: RunningServer) 
     assert (seen.code, seen.of("push")[0]) == (1, "wrong")
     assert "can't be reached" in seen.of("push")[1]
     assert "refused" in seen.of("push")[1]
-
-
-WELL = ServerFacts(
-    name="Redis 7.0.15",
-    version=(7, 0),
-    one_of_several=False,
-    policy="noeviction",
-    memory_used=1,
-    memory_limit=0,
-    aof=True,
-    snapshots=False,
-    writes_fail=False,
-)
 
 
 def test_an_old_server_and_a_broken_disk() -> None:

@@ -40,6 +40,7 @@ VARIES = (
     (r"127\.0\.0\.1:\d+", "(address)"),
     (r"(\b\d+(\.\d+)? ?(ms|s|m|h) ?)+ago|\b\d+(\.\d+)? ms|\bfor \d+ s\b", "(time)"),
     (r"\bin \d+ entr(y|ies)\b|\b\d+ records\b", "(figure)"),
+    (r"\b[\d,]+\.\d [KMGT]iB\b", "(size)"),
     (r"(Valkey|Redis) \d+\.\d+\.\d+", r"\1 (version)"),
     (r"[─━═]+", "─"),
     (r"[ \t]+", " "),

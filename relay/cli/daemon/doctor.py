@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
 import typer
 
-from relay.cli.daemon import doctor_findings, healthcheck
+from relay.cli.daemon import doctor_findings, doctor_nodes, healthcheck
 from relay.cli.daemon.doctor_findings import Finding
 from relay.cli.terminal import output
 from relay.cli.terminal.exits import FAILURE, OK, UNAVAILABLE
@@ -20,7 +21,9 @@ from relay.core.errors import ServiceError, StoreError, StoreUnavailable, UnfitS
 from relay.settings import Settings, SettingsError, doubtful, load
 from relay.settings.keys import key_names
 from relay.store import examine
+from relay.store.census import census
 from relay.store.dispatch.promotions import RedisPromotions
+from relay.store.examine import ServerFacts
 from relay.store.partitions.carrying import Carrier
 from relay.store.partitions.layouts import RedisLayouts, look_up
 from relay.store.partitions.topics import PartitionedTopics
@@ -62,7 +65,8 @@ def doctor(config: Path | None, as_json: bool, *, push: bool = True) -> None:
 def _print(finding: Finding, as_json: bool) -> None:
     message = mask(finding.message)
     if as_json:
-        output.document({"check": finding.check, "result": finding.result, "message": message})
+        document = {"check": finding.check, "result": finding.result, "message": message}
+        output.document({**document, **finding.figures})
         return
     word = typer.style(f"{finding.result:5}", fg=COLOURS[finding.result])
     typer.echo(f"{word}  {finding.check:11}  {output.safe(message)}")
@@ -115,11 +119,7 @@ async def _redis(settings: Settings) -> AsyncIterator[Finding]:
             words = f"{settings.redis.url} can't be used: {failure}{hint}{advice(settings)}"
             yield Finding("redis", "wrong", words, is_away=is_away)
             return
-        names = ", ".join(dict.fromkeys(facts.name for facts in nodes))
-        what = f"a Cluster, of which {len(nodes)} masters answer" if server.is_cluster else "a master"
-        yield Finding("redis", "ok", f"{names} at {settings.redis.url}, {what}")
-        every = [finding for facts in nodes for finding in doctor_findings.fitness(settings, facts)]
-        for finding in dict.fromkeys(every):
+        for finding in _fitness(settings, server, nodes):
             yield finding
         try:
             async for finding in _use(settings, server, refused_hints):
@@ -127,8 +127,22 @@ async def _redis(settings: Settings) -> AsyncIterator[Finding]:
         except StoreUnavailable as failure:
             words = f"went away while it was looked at: {explain(failure)}"
             yield Finding("redis", "wrong", words, is_away=True)
+            if not server.is_cluster:
+                return
         except ServiceError as failure:
             yield Finding("redis", "wrong", f"refuses what the rest needs: {failure}")
+        async for finding in _spread(settings, server, nodes):
+            yield finding
+
+
+def _fitness(settings: Settings, server: Server, nodes: Sequence[ServerFacts]) -> Iterator[Finding]:
+    """Yield what the server says about itself, and which nodes say nothing."""
+    names = ", ".join(dict.fromkeys(facts.name for facts in nodes))
+    what = f"a Cluster, of which {len(nodes)} masters answer" if server.is_cluster else "a master"
+    yield Finding("redis", "ok", f"{names} at {settings.redis.url}, {what}")
+    yield from doctor_nodes.missing(server.slots, nodes)
+    every = [finding for facts in nodes for finding in doctor_findings.fitness(settings, facts)]
+    yield from dict.fromkeys(every)
 
 
 async def _use(settings: Settings, server: Server, refused_hints: Sequence[str]) -> AsyncIterator[Finding]:
@@ -194,6 +208,16 @@ async def _topics(settings: Settings, server: Server) -> AsyncIterator[Finding]:
                 yield finding
     if quiet:
         yield Finding("topics", "ok", f"{len(names[:MOST_TOPICS])}, with nothing overdue, paused or dead")
+
+
+async def _spread(settings: Settings, server: Server, nodes: Sequence[ServerFacts]) -> AsyncIterator[Finding]:
+    """Yield what each node has and holds. Nodes that are away, and what Redis refuses, are left out here."""
+    names = set(settings.topics)
+    with suppress(ServiceError):  # the node that has the set of topics may be away
+        names |= set(await RedisTopics(server).topics())
+    counted = await census(server, sorted(names)[:MOST_TOPICS], [facts.place for facts in nodes])
+    for finding in doctor_nodes.spread(nodes, counted, settings.policies()):
+        yield finding
 
 
 def _pushed(target: str) -> Finding:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from shlex import quote
 from typing import Literal, TypeAlias
 
@@ -39,6 +39,8 @@ class Finding:
     message: str
     is_away: bool = False
     """Whether the finding says that Redis can't be reached."""
+    figures: Mapping[str, object] = field(default_factory=dict, hash=False)
+    """What the message says in figures, for programs: further fields of the line in JSON."""
 
 
 def fitness(settings: Settings, facts: ServerFacts) -> Iterator[Finding]:
@@ -61,12 +63,17 @@ def fitness(settings: Settings, facts: ServerFacts) -> Iterator[Finding]:
         advice = "redis.allow_eviction allows it" if allowed else "set it to noeviction; relays do not start"
         words = f"maxmemory-policy is {facts.policy}, which may drop timers: {advice}"
         yield Finding("eviction", "note" if allowed else "wrong", words)
-    if facts.memory_limit and facts.memory_used > NEARLY_FULL * facts.memory_limit:
+    if not facts.place and is_nearly_full(facts):  # a Cluster's nodes are compared with each other
         share = facts.memory_used / facts.memory_limit
         yield Finding("memory", "note", f"{share:.0%} of maxmemory is used; a full Redis refuses new timers")
     yield _persistence(facts)
     if facts.one_of_several:
         yield Finding("cluster", "wrong", f"the server is {NEEDS_CLUSTER}")
+
+
+def is_nearly_full(facts: ServerFacts) -> bool:
+    """Whether a server has a `maxmemory` and has used most of it."""
+    return bool(facts.memory_limit) and facts.memory_used > NEARLY_FULL * facts.memory_limit
 
 
 def _persistence(facts: ServerFacts) -> Finding:

@@ -45,6 +45,16 @@ def partitions(count: int) -> str:
     return f"{count} partition{'' if count == 1 else 's'}"
 
 
+def size(count: int) -> str:
+    """A number of bytes, such as `1.2 MiB`."""
+    value, unit = float(count), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if value < 1024:
+            break
+        value, unit = value / 1024, larger
+    return f"{value:,.1f} {unit}"
+
+
 def scheduled(timer: ScheduledTimer, as_json: bool) -> None:
     """Print what `schedule` answers."""
     if as_json:

@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 class Preference:  # see 0086
     """Has a topic's pollers poll first, or stand back, by the relays that poll the topic.
 
-    It is no right: leases decide who has a timer, and relays that see different things lose time at most.
+    It is not a right: leases decide who has a timer, and relays that see different things lose time at most.
 
     This has a race: a relay comes, and a partition goes from one of the others to another. The one hears of
     it, the other not yet, and nobody polls the partition first. So a relay takes a partition at once, and

@@ -29,7 +29,7 @@ async def check_server(server: Server, *, allow_eviction: bool) -> str:
     """Check the server, in a Cluster each node that answers; return its name and version, and log if it may
     evict keys that hold no timers. Raises `UnfitServer` if it is too old, may evict timers, or is a Cluster,
     or none, against what the URL says."""
-    told = await server.info()
+    told = list((await server.info()).values())
     names = dict.fromkeys([_checked(info, allow_eviction=allow_eviction) for info in told])
     if await is_one_of_several(server, told):
         raise UnfitServer(f"the server is {NEEDS_CLUSTER}")

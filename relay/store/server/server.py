@@ -276,13 +276,19 @@ class Server:  # see 0073
         with translated_errors():
             await self._client.ping()
 
-    async def info(self) -> list[Mapping[str, Any]]:
-        """Return what the server says about itself, in a Cluster what each node says that answers. Raises
-        `StoreError` if no node answers, `UnfitServer` if no server at the URL of a Cluster belongs to one."""
+    async def info(self) -> dict[str, Mapping[str, Any]]:
+        """Return what the server says about itself, by its place; in a Cluster what each node says that
+        answers. Raises `StoreError` if no node answers, `UnfitServer` if no server at the URL of a Cluster
+        belongs to one."""
         with translated_errors():
             if self._cluster is None:
-                return [await self._client.info()]
+                return {"": await self._client.info()}
             return await self._cluster.each_node(Client.info)
+
+    @property
+    def slots(self) -> Mapping[str, int]:
+        """How many slots each place of a Cluster has, as far as is known. One server has none."""
+        return {} if self._cluster is None else self._cluster.topology.shares()
 
     # -------------------------------------------------------------------- hints
 

@@ -149,8 +149,9 @@ class Cluster:  # see 0081
             await node.aclose()
         await asyncio.gather(*self._closing)
 
-    async def each_node(self, ask: Callable[[Client], Awaitable[R]]) -> list[R]:
-        """What each node with slots answers that can be reached. Raises what went wrong if none can."""
+    async def each_node(self, ask: Callable[[Client], Awaitable[R]]) -> dict[str, R]:
+        """What each node with slots answers that can be reached, by its place. Raises what went wrong if none
+        can."""
         await self.topology.known()
         places = list(self.topology.places)
         told: list[R | StoreError] = [StoreUnavailable()] * len(places)
@@ -166,7 +167,9 @@ class Cluster:  # see 0081
         async with anyio.create_task_group() as group:
             for number, place in enumerate(places):
                 group.start_soon(one, number, place)
-        answers = [each for each in told if not isinstance(each, StoreError)]
+        answers = {
+            place: each for place, each in zip(places, told, strict=True) if not isinstance(each, StoreError)
+        }
         if not answers:
             raise next(each for each in told if isinstance(each, StoreError))
         return answers

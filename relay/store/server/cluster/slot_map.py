@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -61,6 +62,10 @@ class SlotMap:
     def of(self, slot: int) -> str:
         """The place that has the slot; empty if none is known."""
         return self._slots[slot]
+
+    def shares(self) -> Counter[str]:
+        """How many slots each place has."""
+        return Counter(place for place in self._slots if place)
 
     def where(self, slot: int | None) -> str:
         """Where a call about a slot, or about none, goes first: any node says where a slot is."""
