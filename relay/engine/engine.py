@@ -61,6 +61,9 @@ Made = TypeVar("Made", Scheduled, Changed)
 
 log = logging.getLogger(__name__)
 
+LEAVE_TIMEOUT = 2.0
+"""Seconds that a draining relay has to call others to the partitions that it polls first."""
+
 FLUSH_TIMEOUT = 5.0
 """Seconds that the last settlements and releases have to be written after a drain."""
 
@@ -507,6 +510,8 @@ class Engine:
         for session in self._dispatcher.sessions():
             self._dispatcher.drain(session, say=True)
         end = self._clock.now() + timeout
+        with anyio.move_on_after(LEAVE_TIMEOUT):
+            await self._loops.leave()
         while self._dispatcher.sessions() and self._clock.now() < end:
             await self._clock.sleep(0.02)
         for session in self._dispatcher.sessions():

@@ -211,6 +211,27 @@ async def test_a_relay_that_leaves_calls_others(world: World) -> None:
     assert prefers(app.engine) == set(layout.partitions)
 
 
+async def test_a_relay_that_drains_leaves(world: World) -> None:
+    """At once, while its application finishes what it has: it takes nothing more, and others know that."""
+    world.tune(max_polling_interval=LONG)
+    layout = world.layouts.put(TOPIC, 4)
+    app, other = await world.app(), await world.app(engine=await world.relay())
+    await agree(world)
+    partition = min(prefers(other.engine))
+    await fall_due(world, partition)
+    assert len(other.take()) == 1
+    world.tasks.start_soon(other.engine.drain, 600.0)
+    await settle()
+    name = await fall_due(world, partition, delay=0.5)
+    await world.advance(0.5 + 2 * HEAD_START)
+    assert app.names() == [name]
+    await world.advance(BEAT)
+    assert prefers(app.engine) == set(layout.partitions)
+    await world.advance(10 * BEAT)
+    assert prefers(app.engine) == set(layout.partitions), "the draining relay beats no more"
+    await other.leave()
+
+
 @pytest.mark.parametrize("seed", range(8))
 async def test_a_partition_that_changes_hands_has_somebody_all_the_time(
     world: World, monkeypatch: pytest.MonkeyPatch, seed: int

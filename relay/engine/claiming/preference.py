@@ -58,6 +58,7 @@ class Preference:  # see 0086
         self._clock = clock
         self._tasks = tasks
         self._relay = secrets.token_hex(8)
+        self._has_left = False
         self._others: frozenset[str] | None = None
         """The other relays that poll the topic, by the last heartbeat."""
         self._share: frozenset[str] = frozenset()
@@ -66,13 +67,14 @@ class Preference:  # see 0086
         """What that was by the last heartbeats."""
 
     async def run(self) -> None:
-        """Beat until cancelled."""
-        while True:
+        """Beat until cancelled, or until the relay leaves."""
+        while not self._has_left:
             self._learn(await self._beat(LASTS))
             await self._clock.sleep(BEAT)
 
     async def leave(self) -> None:
-        """Say that this relay polls the topic no more, and call others to its partitions."""
+        """Say that this relay takes no more timers of the topic, and call others to its partitions."""
+        self._has_left = True
         others = await self._beat(0)
         for partition in self._first() if others else ():
             await self._hints.call_for_help(partition)

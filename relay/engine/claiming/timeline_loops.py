@@ -29,6 +29,7 @@ class _Polled:
 
     partitions: Sequence[str] = ()
     scopes: list[anyio.CancelScope] = field(default_factory=list)
+    preference: Preference | None = None
 
     def start(
         self,
@@ -111,8 +112,8 @@ class TimelineLoops:
         self._pollers |= pollers
         if len(pollers) > 1 and self._stores.heartbeats is not None:
             heartbeats, hints = self._stores.heartbeats, self._stores.hints
-            preference = Preference(topic, pollers, heartbeats, hints, self._clock, self._tasks)
-            polled.start(preference.run, self._tasks, preference.leave)
+            polled.preference = Preference(topic, pollers, heartbeats, hints, self._clock, self._tasks)
+            polled.start(polled.preference.run, self._tasks, polled.preference.leave)
         self._tasks.start_soon(self._watch, layout.partitions)
 
     def stop(self, topic: str) -> None:
@@ -124,6 +125,12 @@ class TimelineLoops:
             del self._pollers[partition]
         if self._tasks is not None:
             self._tasks.start_soon(self._watch, polled.partitions)
+
+    async def leave(self) -> None:
+        """Call other relays to the partitions that this one polls first, since it takes no more timers."""
+        for polled in list(self._polled.values()):
+            if polled.preference is not None:
+                await polled.preference.leave()
 
     @property
     def running(self) -> bool:
