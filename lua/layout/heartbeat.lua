@@ -13,7 +13,7 @@
 local bad = wrong_type()
 if bad then return bad end
 
-local gone = redis.call('ZRANGEBYSCORE', relays, '-inf', number(now_us)) -- @rule heartbeats-end
-redis.call('ZREM', relays, relay, unpack(gone, 1, math.min(#gone, 1000))) -- @rule who-leaves-is-forgotten
+local gone = redis.call('ZRANGEBYSCORE', relays, '-inf', number(now_us), 'LIMIT', 0, 1000) -- @rule heartbeats-end
+redis.call('ZREM', relays, relay, unpack(gone)) -- @rule who-leaves-is-forgotten
 if lasts > 0 then redis.call('ZADD', relays, number(now_us + lasts), relay) end
 return answer(redis.call('ZRANGE', relays, 0, -1))
