@@ -42,6 +42,11 @@ async def agree(world: World) -> None:
     await world.advance(KEPT * BEAT)
 
 
+def count_calls(world: World) -> int:
+    """How often a relay has called others for help."""
+    return sum(hints.count("call_for_help") for hints in world.hints.all)
+
+
 def prefers(engine: Engine) -> set[str]:
     """The partitions that a relay polls first."""
     return {
@@ -227,9 +232,13 @@ async def test_a_relay_that_drains_leaves(world: World) -> None:
     assert app.names() == [name]
     await world.advance(BEAT)
     assert prefers(app.engine) == set(layout.partitions)
+    called = count_calls(world)
+    assert called == 2, "once for each partition"
+    await fall_due(world, partition)
     await world.advance(10 * BEAT)
     assert prefers(app.engine) == set(layout.partitions), "the draining relay beats no more"
     await other.leave()
+    assert count_calls(world) == called
 
 
 @pytest.mark.parametrize("seed", range(8))

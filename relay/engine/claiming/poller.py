@@ -151,10 +151,11 @@ class Poller:
                 elif free or self._call_for_help is None:
                     await wakeup.wait()
                 else:
-                    if now - self._called_at >= CALL_AGAIN:
-                        self._called_at = now
+                    wait = self._called_at + CALL_AGAIN - now
+                    if wait <= 0:
+                        self._called_at, wait = now, CALL_AGAIN
                         self._call_for_help()
-                    await self._clock.wait(wakeup, self._called_at + CALL_AGAIN - now)
+                    await self._clock.wait(wakeup, wait)
         finally:
             self._turns.leave(wakeup)
 

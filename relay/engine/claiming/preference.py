@@ -69,12 +69,20 @@ class Preference:  # see 0086
     async def run(self) -> None:
         """Beat until cancelled, or until the relay leaves."""
         while not self._has_left:
-            self._learn(await self._beat(LASTS))
+            others = await self._beat(LASTS)
+            if self._has_left:
+                await self._beat(0)  # this heartbeat may have come behind the relay's leaving
+                return
+            self._learn(others)
             await self._clock.sleep(BEAT)
 
     async def leave(self) -> None:
         """Say that this relay takes no more timers of the topic, and call others to its partitions."""
+        if self._has_left:
+            return
         self._has_left = True
+        for poller in self._pollers.values():
+            poller.stand_back()  # a relay without room for good calls nobody
         others = await self._beat(0)
         for partition in self._first() if others else ():
             await self._hints.call_for_help(partition)
