@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from relay.core.errors import StoreRefused, StoreUnavailable, UnfitServer
-from relay.store.server.blocking import BlockingServer
+from relay.store.server.blocking import BlockingServer, PlainCall, is_refused
+from relay.store.server.line import Line
+from relay.store.verbs import timeline
 from tests.missing import need
 from tests.sentinels import MASTER, Sentinel, until_answered
 from tests.servers import SYSTEM, start_server
@@ -18,6 +20,7 @@ from tests.tls import Authority
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.keyspace import Keyspace
     from tests.servers import RunningServer
 
 
@@ -37,6 +40,51 @@ def test_replies_come_in_order(valkey: RunningServer) -> None:
         assert "unknown command" in str(refusal)
         with pytest.raises(StoreRefused, match="unknown command"):
             line.ask("NONSENSE")
+
+
+def test_no_script_takes_another_commands_reply(valkey: RunningServer, keyspace: Keyspace) -> None:
+    """A reply that somebody left behind is not that of a script which is sent later."""
+    with BlockingServer(valkey.url, timeout=60.0) as line:
+        line.send(("ECHO", "one"))
+        with pytest.raises(RuntimeError, match="1 replies are under way"):
+            line.each([timeline.get(keyspace.topic(), "a")])
+
+
+def test_many_calls_of_an_unknown_script(
+    valkey: RunningServer, keyspace: Keyspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They go out at once again when the server knows it, and not one after the other."""
+    topic = keyspace.topic()
+    with BlockingServer(valkey.url, timeout=60.0) as line:
+        valkey.client().script_flush()
+        calls = [timeline.get(topic, str(n)) for n in range(200)]
+        sent: list[int] = []
+        send = Line.send
+
+        def counted(self: Line, data: bytes, replies: int) -> None:
+            sent.append(replies)
+            send(self, data, replies)
+
+        monkeypatch.setattr(Line, "send", counted)
+        assert line.each(calls) == [[]] * 200
+        assert [count for count in sent if count > 1] == [200, 199]
+        assert len(sent) < 8
+
+
+def test_a_script_whose_text_was_refused_is_told_again(valkey: RunningServer, keyspace: Keyspace) -> None:
+    """Race: a node refuses the first call, text and all. Another load tells it the script while two further
+    batches are under way; the first of them must not come behind the second."""
+    with BlockingServer(valkey.url, timeout=60.0) as line:
+        made = PlainCall(line.prepare(timeline.get(keyspace.topic(), "a")))
+        line.send_call(made)
+        line.receive(1)
+        (told,) = line._servers.lines
+        assert told.told == {made.call.script.sha}
+        valkey.client().script_flush()
+        line.send_call(made)
+        assert is_refused(line.receive(1)[0])
+        line.send_call(made)
+        assert line.receive(1) == [[]]
 
 
 def test_a_unix_socket_with_a_password(tmp_path: Path) -> None:

@@ -135,15 +135,26 @@ class BlockingServer:
 
     def each(self, calls: Sequence[Call[R]]) -> list[R]:
         """Run scripts at once; nothing else may be under way. Raises `StoreError`."""
+        self._check_free()
         prepared = [self.prepare(call) for call in calls]
-        self.send(*(made.command(self.until(*made.keys[:1])) for made in prepared))
-        replies = [
-            self.run(PlainCall(made)) if is_refused(reply) else reply
-            for made, reply in zip(prepared, self.receive(len(prepared)), strict=True)
-        ]
+        replies = self._ran(prepared)
+        refused = [place for place, reply in enumerate(replies) if is_refused(reply)]
+        if refused:
+            first, *others = refused
+            replies[first] = self.run(
+                PlainCall(prepared[first])
+            )  # the node is known then, and has the script
+            again = self._ran([prepared[place] for place in others])
+            for place, reply in zip(others, again, strict=True):
+                replies[place] = self.run(PlainCall(prepared[place])) if is_refused(reply) else reply
         return [
             self._read(call, made, reply) for call, made, reply in zip(calls, prepared, replies, strict=True)
         ]
+
+    def _ran(self, prepared: Sequence[Prepared]) -> list[Any]:
+        """What comes of scripts that are sent at once, refusals among it."""
+        self.send(*(made.command(self.until(*made.keys[:1])) for made in prepared))
+        return self.receive(len(prepared))
 
     def prepare(self, call: Call[Any]) -> Prepared:
         """The call for whoever sends it ahead; `reply_to` is what came of it. The first one for a topic asks
@@ -231,7 +242,14 @@ class BlockingServer:
     def receive(self, count: int) -> list[Any]:
         """Read the next replies. Raises `StoreUnavailable`."""
         with self._lost():
-            return [self._awaited.popleft().receive() for _ in range(count)]
+            return [self._received(self._awaited.popleft()) for _ in range(count)]
+
+    @staticmethod
+    def _received(line: Line) -> Any:
+        reply = line.receive()
+        if is_refused(reply):
+            line.told.clear()  # whoever refuses a call has not taken its script's text either
+        return reply
 
     def ask(self, *command: Argument) -> Any:
         """Send one command, whose key is as for `send`, and read its reply. Raises a refusal. Nothing else
@@ -284,10 +302,14 @@ class BlockingServer:
 
     def _led(self, keys: Sequence[Argument], attempt: Callable[[Exchange], Any]) -> Any:
         """What comes of an attempt at the node with the keys."""
-        if self._awaited:
-            raise RuntimeError(f"{len(self._awaited)} replies are under way")
+        self._check_free()
         with self._lost():
             return self._servers.lead(keys, attempt)
+
+    def _check_free(self) -> None:
+        """Raises `RuntimeError` while replies are awaited: the next one would be taken for another's."""
+        if self._awaited:
+            raise RuntimeError(f"{len(self._awaited)} replies are under way")
 
     @contextmanager
     def _lost(self) -> Iterator[None]:
