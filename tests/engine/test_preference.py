@@ -176,6 +176,30 @@ async def test_nobody_is_called_where_nobody_is(world: World) -> None:
     assert world.hints.count("call_for_help") == 0
 
 
+async def test_a_relay_that_was_full_before_others_came(world: World) -> None:
+    """It calls them for what is due, although it waits for room already; so it does after a heartbeat that
+    failed."""
+    world.tune(max_polling_interval=LONG)
+    layout = world.layouts.put(TOPIC, 2)
+    busy = await world.app(max_outstanding=1)
+    await fall_due(world, layout.partitions[0])
+    held = busy.one()
+    names = {await fall_due(world, partition) for partition in layout.partitions}
+    await world.advance(10.0)
+    app = await world.app(engine=await world.relay())
+    await agree(world)
+    await world.advance(CALL_AGAIN)
+    assert set(app.names()) == names
+    away = world.beats.fail("beat", StoreUnavailable("gone"))
+    await world.advance(BEAT)
+    away.open()
+    await world.advance(BEAT)
+    before = count_calls(world)
+    await world.advance(2 * CALL_AGAIN)
+    assert count_calls(world) > before
+    busy.end(held)
+
+
 async def test_help_ends(world: World) -> None:
     """Whoever was called and then comes in vain leaves more and more time to the others."""
     world.tune(max_polling_interval=LONG)

@@ -94,8 +94,10 @@ class Poller:
     def prefer(self, call_for_help: Callable[[], None] | None = None) -> None:
         """Take due timers at once. Where there is no room for them, others are called for help, if there are
         any."""
-        self._call_for_help = call_for_help
+        is_new, self._call_for_help = self._call_for_help is None, call_for_help
         self._timetable.stand_back(False)
+        if is_new and call_for_help is not None:
+            self._timetable.wakeup.set()  # it may have waited for room since before there were others
 
     def stand_back(self) -> None:
         """Leave due timers to relays that prefer the partition, unless they need help."""
