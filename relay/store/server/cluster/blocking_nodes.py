@@ -12,15 +12,8 @@ from typing import Any, TypeVar
 from redis.exceptions import RedisError
 
 from relay.core.endpoints.redis_url import RedisLocation
-from relay.store.server.cluster.redirects import (
-    AT_ONCE,
-    FIRST_WAIT,
-    LONGEST_WAIT,
-    REFUSALS,
-    in_vain,
-    sent_on,
-)
-from relay.store.server.cluster.slot_map import SlotMap, slot_of
+from relay.store.server.cluster.redirects import REFUSALS, Way
+from relay.store.server.cluster.slot_map import SlotMap
 from relay.store.server.line import Exchange, Line, asked
 from relay.store.server.scripts import Argument
 
@@ -89,34 +82,27 @@ class BlockingNodes:  # see 0085
         `StoreUnavailable`. All else is raised as it comes: a lost reply never leads to a second try.
         """
         self.known()
-        slot = slot_of(keys[0]) if keys else None
-        place, asking, followed, wait = self._slots.where(slot), False, 0, FIRST_WAIT
-        deadline = monotonic() + self._patience
+        way, deadline = Way(self._slots, keys), monotonic() + self._patience
         while True:
-            told = self._told(attempt, place, asking=asking)
+            told = self._told(attempt, way)
             if not isinstance(told, REFUSALS):
                 reply: R = told
                 return reply
-            place, asking = sent_on(self._slots, told, place)
-            followed += 1
-            if place and followed <= AT_ONCE:
+            if way.sends_on(told):
                 continue
-            if monotonic() + wait >= deadline:
-                raise in_vain(told) from told
-            time.sleep(wait)
-            wait = min(2 * wait, LONGEST_WAIT)
-            if not asking:
+            time.sleep(way.wait(deadline))
+            if not way.asking:
                 self.known()
-                place = self._slots.where(slot)
+                way.look_again()
 
-    def _told(self, attempt: Callable[[Exchange], Any], place: str, *, asking: bool) -> Any:
+    def _told(self, attempt: Callable[[Exchange], Any], way: Way) -> Any:
         """What came of a try, a refusal among it."""
         try:
-            return attempt(Exchange(self._line(place), asking))
+            return attempt(Exchange(self._line(way.place), way.asking))
         except REFUSALS as refusal:  # of a connection, so that nothing was sent
             return refusal
         except (RedisError, OSError):
-            self._slots.doubt(place)
+            self._slots.doubt(way.place)
             raise
 
     def _line(self, place: str) -> Line:

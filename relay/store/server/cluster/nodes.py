@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from time import monotonic
 from typing import Any, TypeVar, cast
 
 import anyio
@@ -18,14 +17,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from relay.core.endpoints.redis_url import Address, RedisLocation
 from relay.core.errors import GivenUp, OpenOutcome, StoreError, StoreUnavailable
 from relay.store.keys import KeyNames
-from relay.store.server.cluster.redirects import (
-    AT_ONCE,
-    FIRST_WAIT,
-    LONGEST_WAIT,
-    REFUSALS,
-    in_vain,
-    sent_on,
-)
+from relay.store.server.cluster.redirects import REFUSALS, Way
 from relay.store.server.cluster.slot_map import slot_of
 from relay.store.server.cluster.topology import Topology
 from relay.store.server.errors import translated_errors
@@ -187,29 +179,22 @@ class Cluster:  # see 0081
         `StoreUnavailable`. All else is raised as it comes: a lost reply never leads to a second try.
         """
         await self.topology.known()
-        slot = slot_of(keys[0]) if keys else None
-        place, asking, followed, wait = self.topology.where(slot), False, 0, FIRST_WAIT
-        refusal: RedisError | None = None
+        way = Way(self.topology, keys)
         while True:
-            node = self.node(place)
+            node = self.node(way.place)
             try:
-                return await attempt(node.asking if asking else node.client)
-            except REFUSALS as refused:
-                refusal, (place, asking) = refused, sent_on(self.topology, refused, place)
-                followed += 1
-                if place and followed <= AT_ONCE:
+                return await attempt(node.asking if way.asking else node.client)
+            except REFUSALS as refusal:
+                if way.sends_on(refusal):
                     continue
             except (RedisConnectionError, RedisTimeoutError, OSError, OpenOutcome):
-                self.topology.doubt(place)
+                self.topology.doubt(way.place)
                 raise
             except GivenUp:
-                if refusal is None:
+                if way.refusal is None:
                     raise
-            if monotonic() + wait >= deadline:
-                raise in_vain(refusal) from refusal
-            await asyncio.sleep(wait)
-            wait = min(2 * wait, LONGEST_WAIT)
-            place = place if asking else self.topology.where(slot)
+            await asyncio.sleep(way.wait(deadline))
+            way.look_again()
 
     async def spread(
         self,
