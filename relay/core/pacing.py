@@ -61,31 +61,32 @@ class Pacing:
         self.patience = 0.0
         """For how long."""
 
-    def stand_back(self, back: bool) -> None:
-        """Leave timers to others from now on, or no more."""
-        if back != self.stands_back:
-            self.stands_back = back
-            self.patience = self._policy.max_polling_interval if back else 0.0
+    def prefer(self) -> None:
+        """Leave timers to others no more."""
+        self.stands_back, self.patience = False, 0.0
+
+    def stand_back(self) -> None:
+        """Leave timers to others from now on."""
+        if not self.stands_back:
+            self.stands_back, self.patience = True, self._policy.max_polling_interval
 
     def help(self) -> None:
         """Note that others don't take what is due."""
         self.patience = HEAD_START if self.stands_back else 0.0
 
-    def after_claim(self, *, taken: bool, lost: bool, until_next: float) -> float:
+    def after_claim(self, *, taken: bool, lost: bool, until_next: float, waited: float = 0.0) -> float:
         """Return the wait after a claim.
 
-        `taken` means that it brought timers, `lost` that it was made for a timer that had fallen due, and
-        found nothing. `until_next` is the time to the topic's first remaining timer, infinite if there is
-        none.
+        `taken` means that it brought timers, which had been due for `waited`; `lost` that it was made for a
+        timer that had fallen due, and found nothing. `until_next` is the time to the topic's first remaining
+        timer, infinite if there is none.
         """
         longest = self._policy.max_polling_interval * (1.0 - 0.1 * self._jitter())
-        if until_next <= 0:
+        if until_next <= 0 or waited > HELP_AFTER:
             self.help()
-            wait = 0.0
-        else:
-            if lost and self.stands_back:
-                self.patience = min(max(2 * self.patience, HELP_AFTER), self._policy.max_polling_interval)
-            wait = min(until_next + self.patience, longest)
+        elif lost and self.stands_back:
+            self.patience = min(max(2 * self.patience, HELP_AFTER), self._policy.max_polling_interval)
+        wait = 0.0 if until_next <= 0 else min(until_next + self.patience, longest)
         if taken:
             self._losses = 0
         if not lost:

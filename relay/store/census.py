@@ -35,7 +35,8 @@ async def census(server: Server, topics: Iterable[str], answering: Collection[st
     partition, `MAX_PER_CALL` of them in a pipeline.
 
     `answering` are the places that are up. The others are not asked, so that they cost no wait; nor is one
-    that turns out to be away. A topic whose layout can't be read counts as one partition that can't be read.
+    again that does not tell a topic's layout. A topic whose layout can't be read counts as one partition that
+    can't be read.
     """
     up = set(answering)
     layouts: list[Layout] = []

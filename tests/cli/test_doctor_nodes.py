@@ -212,7 +212,7 @@ def counted(
 
 
 def of_partitions(topic: str, places: Sequence[str], timers: int) -> list[Counted]:
-    """A topic with so many timers in each partition; `places` are those of the partitions."""
+    """A topic with `timers` timers in each partition; `places` has the place of each partition."""
     layout = Layout(topic, 1, len(places))
     return [
         replace(counted(name, place, timers), layout=layout)

@@ -123,7 +123,9 @@ async def test_a_relay_that_dies_is_missed(world: World) -> None:
     assert prefers(app.engine) == set(layout.partitions)
 
 
-async def test_what_lies_unclaimed_is_taken_within_the_longest_interval(world: World) -> None:
+async def test_what_lies_unclaimed_is_taken_within_the_longest_interval(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Even if the relay that prefers it is believed to be alive: it has no way to Redis but for heartbeats.
     From then on it is helped at once."""
     world.tune(max_polling_interval=5.0)
@@ -131,7 +133,7 @@ async def test_what_lies_unclaimed_is_taken_within_the_longest_interval(world: W
     app, other = await world.app(), await world.app(engine=await world.relay())
     await agree(world)
     (partition,) = prefers(other.engine)
-    other.engine._loops._pollers[partition].step = anyio.sleep_forever  # type: ignore[method-assign]
+    monkeypatch.setattr(other.engine._loops._pollers[partition], "step", anyio.sleep_forever)
     await world.advance(10.0)  # the loop is in the one that was
     name = await fall_due(world, partition)
     await world.advance(5.0)

@@ -82,7 +82,7 @@ async def test_topics_of_all_nodes_are_heard(cluster: Cluster) -> None:
         for topic in topics:
             heard[topic].clear()
             await heard.hints.call_for_help(topic)
-            await until(lambda topic=topic: heard[topic] == [0])  # type: ignore[misc]
+        await until(lambda: all(heard[topic] == [0] for topic in topics))
         for topic in topics:
             await heard.hints.unwatch(topic)
         await until(lambda: not any(listens(cluster, node) for node in cluster.nodes))

@@ -95,14 +95,14 @@ class Poller:
         """Take due timers at once. Where there is no room for them, others are called for help, if there are
         any."""
         is_new, self._call_for_help = self._call_for_help is None, call_for_help
-        self._timetable.stand_back(False)
+        self._timetable.prefer()
         if is_new and call_for_help is not None:
             self._timetable.wakeup.set()  # it may have waited for room since before there were others
 
     def stand_back(self) -> None:
         """Leave due timers to relays that prefer the partition, unless they need help."""
         self._call_for_help = None
-        self._timetable.stand_back(True)
+        self._timetable.stand_back()
 
     async def run(self) -> None:
         """Poll until cancelled."""
@@ -241,7 +241,8 @@ class Poller:
 
 
 def _waited_since(timers: ClaimedTimers) -> int | None:
-    """When the first of a claim's timers was due; None if there is none, or if it was due again later."""
+    """The instant at which the first of a claim's timers fell due; None if the claim brought none, or if that
+    timer has fallen due again since, for another attempt."""
     if not timers or timers.attempts[0] > 1 or timers.approximate[0]:
         return None
     return timers.dues[0]

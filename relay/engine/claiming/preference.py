@@ -25,7 +25,8 @@ LASTS = 2.5
 """Seconds for which a heartbeat counts: a relay that has died is missed after that, and `BEAT`."""
 
 KEPT = 3
-"""The number of heartbeats for which a relay keeps a partition that another one is to have."""
+"""The number of heartbeats whose shares count, the last one among them: so a relay keeps a partition that
+another one is to have for two heartbeats more."""
 
 log = logging.getLogger(__name__)
 
@@ -61,10 +62,8 @@ class Preference:  # see 0086
         self._has_left = False
         self._others: frozenset[str] | None = None
         """The other relays that poll the topic, by the last heartbeat."""
-        self._share: frozenset[str] = frozenset()
-        """The partitions that the relay is to poll first."""
         self._shares: deque[frozenset[str]] = deque(maxlen=KEPT)
-        """What that was by the last heartbeats."""
+        """The partitions that the relay was to poll first, by each of the last heartbeats."""
 
     async def run(self) -> None:
         """Beat until cancelled, or until the relay leaves."""
@@ -99,11 +98,13 @@ class Preference:  # see 0086
         return frozenset(found) - {self._relay}
 
     def _learn(self, others: frozenset[str]) -> None:
-        if others != self._others:  # else the share is the same
+        if others == self._others:
+            share = self._shares[-1]
+        else:
             self._others = others
             places = preferred(self._relay, others | {self._relay}, self._places)
-            self._share = frozenset(self._places[place] for place in places)
-        self._shares.append(self._share)
+            share = frozenset(self._places[place] for place in places)
+        self._shares.append(share)
         first = self._first()
         for partition, poller in self._pollers.items():
             if partition not in first:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from random import random
 
-from relay.core.instants import LATEST, micros
-from relay.core.pacing import HELP_AFTER, Jitter, Pacing, seconds_until
+from relay.core.instants import LATEST
+from relay.core.pacing import Jitter, Pacing, seconds_until
 from relay.core.policy import TopicPolicy
 from relay.core.wakeup import Wakeup
 from relay.engine.clock import Clock
@@ -44,12 +44,15 @@ class Timetable:
         """The server's time (microseconds) and ours (seconds) at the last call. Before the first
         one, any instant counts as past: one call too many is better than an overlooked timer."""
 
-    def stand_back(self, back: bool) -> None:
-        """Leave due timers to others from now on, or no more; see `Pacing`."""
-        stood_back = self._pacing.stands_back
-        self._pacing.stand_back(back)
-        if stood_back and not back:
+    def prefer(self) -> None:
+        """Leave due timers to others no more; what they were to take may be due."""
+        if self._pacing.stands_back:
+            self._pacing.prefer()
             self.due_at(0)
+
+    def stand_back(self) -> None:
+        """Leave due timers to others from now on; see `Pacing`."""
+        self._pacing.stand_back()
 
     def due_at(self, instant: int) -> None:
         """Call at `instant` at the latest (microseconds by the server's clock), if that is not left to
@@ -96,9 +99,8 @@ class Timetable:
         until_next = seconds_until(next_due, now)
         awaited = self._sent_for is not None and self._sent_for <= now
         lost = not taken and paused_until is None and awaited
-        if waited_since is not None and now - waited_since > micros(HELP_AFTER):
-            self._pacing.help()
-        wait = self._pacing.after_claim(taken=taken, lost=lost, until_next=until_next)
+        waited = 0.0 if waited_since is None else -seconds_until(waited_since, now)
+        wait = self._pacing.after_claim(taken=taken, lost=lost, until_next=until_next, waited=waited)
         if ALONE < wait < until_next:  # this is a look for timers that came without a hint
             wait = self.clock.together(here + wait) - here
         if look_at is not None:

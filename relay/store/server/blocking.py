@@ -26,7 +26,15 @@ from relay.store.server.connect import options_of
 from relay.store.server.errors import translated_errors
 from relay.store.server.line import BLOCKING, Exchange, Line, OneServer, packed
 from relay.store.server.pool import told_by
-from relay.store.server.scripts import Argument, Call, OnRefusedHint, Prepared, Scripts, reply_of
+from relay.store.server.scripts import (
+    Argument,
+    Call,
+    OnRefusedHint,
+    Prepared,
+    Scripts,
+    publish_command,
+    reply_of,
+)
 from relay.store.server.sentinel import SENTINEL_TIMEOUT
 
 TIMEOUT = 20.0
@@ -124,7 +132,7 @@ class BlockingServer:
         """Where each reply comes from that was not received yet."""
 
     def _choose_hints(self) -> None:
-        self._scripts.publish_by("SPUBLISH" if self._servers.is_sharded else "PUBLISH")
+        self._scripts.publish_by(publish_command(is_sharded=self._servers.is_sharded))
 
     # ------------------------------------------------------------------ scripts
 
@@ -140,10 +148,9 @@ class BlockingServer:
         replies = self._ran(prepared)
         refused = [place for place, reply in enumerate(replies) if is_refused(reply)]
         if refused:
+            # By the first one the node is found, and learns the script: the others go out at once again.
             first, *others = refused
-            replies[first] = self.run(
-                PlainCall(prepared[first])
-            )  # the node is known then, and has the script
+            replies[first] = self.run(PlainCall(prepared[first]))
             again = self._ran([prepared[place] for place in others])
             for place, reply in zip(others, again, strict=True):
                 replies[place] = self.run(PlainCall(prepared[place])) if is_refused(reply) else reply

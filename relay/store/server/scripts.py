@@ -203,6 +203,11 @@ class Scripts:
         return keys, (len(keys), *keys), channel
 
 
+def publish_command(*, is_sharded: bool) -> str:
+    """The command that publishes wake hints; `is_sharded`: they are heard at the node with the topic only."""
+    return f"S{PUBLISH}" if is_sharded else PUBLISH
+
+
 def ignore(*_: object) -> None:
     """Do nothing: the observer, and the listener for refused hints, of a server that has none."""
 

@@ -32,6 +32,7 @@ from relay.store.server.scripts import (
     Prepared,
     Scripts,
     ignore,
+    publish_command,
     reply_of,
 )
 
@@ -308,7 +309,7 @@ class Server:  # see 0073
 
     @property
     def _publish(self) -> str:
-        return "SPUBLISH" if self.hints_are_sharded else "PUBLISH"
+        return publish_command(is_sharded=self.hints_are_sharded)
 
     def _choose_hints(self) -> None:
         self._scripts.publish_by(self._publish)

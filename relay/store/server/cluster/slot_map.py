@@ -93,8 +93,8 @@ class SlotMap:
     # ------------------------------------------------------------------- a look
 
     def asked_in_turn(self) -> Iterator[tuple[str, Address]]:
-        """The nodes that a look asks, one after the other, until `take` believes the answer of one. What
-        comes of each is told by `take` or `failed`."""
+        """The nodes that a look asks, one after the other, until `take` believes the answer of one. The
+        caller passes what each of them says to `take`, or its error to `failed`."""
         self._reasons, self._is_single = [], False
         known = [(place, self.reachable(place)) for place in self.places]
         yield from (*known, *((join(*seed), seed) for seed in self._seeds))
