@@ -43,6 +43,7 @@ do
   local APPROXIMATE, EXPIRES, PREVIOUS_DUE, REASON = tag(11, VARINT), tag(12, FIXED64), tag(13, FIXED64), tag(14, BYTES)
   local BATCH_RECORD = tag(7, BYTES)
   local REFUSED, ADOPTED, DEAD_ID, COUNT = tag(15, VARINT), tag(16, VARINT), tag(17, BYTES), tag(18, FIXED32)
+  local PREVIOUS_DEAD_ID = tag(19, BYTES)
 
   function nonce_is(nonce) return nonce ~= NO_NONCE and bytes(NONCE, #nonce == 16 and nonce) or '' end
   function occurrence_is(nonce) return nonce ~= NO_NONCE and bytes(OCCURRENCE, nonce) or '' end
@@ -54,7 +55,7 @@ do
   function reason_is(reason) return bytes(REASON, reason) end
   function refused_is(kind) return REFUSED .. string.char(kind) end
   function adopted_is(adopted) return adopted and ADOPTED .. string.char(adopted) or '' end
-  function dead_id_is(name) return bytes(DEAD_ID, name) end
+  function dead_id_is(name, before) return bytes(DEAD_ID, name) .. bytes(PREVIOUS_DEAD_ID, before) end
   function count_is(n) return COUNT .. struct.pack('<I4', n) end
 
   -- When it is due, what has counted so far, and how it is delivered.
@@ -72,15 +73,16 @@ do
 
   local BATCH_VERSION, BATCH_NOW, BATCH_FIRST, BATCH_LAST =
     tag(1, VARINT), tag(2, FIXED64), tag(3, FIXED64), tag(4, FIXED64)
-  local BATCH_NONCE, BATCH_SCORE = tag(5, BYTES), tag(6, FIXED64)
+  local BATCH_NONCE, BATCH_SCORE, BATCH_HAND_OVER = tag(5, BYTES), tag(6, FIXED64), tag(8, BYTES)
   local HEAD = '<c1Bc1I8c1I8c1I8' -- how an entry begins: version, time, and the numbers of its first and last change
   local FIRST_AT, LAST_AT, HEAD_SIZE = 13, 22, 29
   local BEGINS = BATCH_VERSION .. '\1' .. BATCH_NOW
 
   -- An entry of what was noted. `nonce` and `score` are those of a claim.
-  function batch_of(now_us, first, last, nonce, score)
+  function batch_of(now_us, first, last, nonce, score, hand_over)
     local head = struct.pack(HEAD, BATCH_VERSION, 1, BATCH_NOW, now_us, BATCH_FIRST, first, BATCH_LAST, last)
-    return head .. bytes(BATCH_NONCE, nonce) .. (score and double(BATCH_SCORE, score) or '') .. table.concat(changes)
+    local claim = bytes(BATCH_NONCE, nonce) .. (score and double(BATCH_SCORE, score) or '')
+    return head .. claim .. bytes(BATCH_HAND_OVER, hand_over) .. table.concat(changes)
   end
 
   -- The numbers of the first and the last change in an entry; 0 if it is not ours.
@@ -141,20 +143,20 @@ local function too_many(last)
   return names
 end
 
--- Append what was noted. `nonce` and `score` are those of a claim.
-local function append(now_us, nonce, score)
+-- Append what was noted. `nonce` and `score` are those of a claim; `hand_over` see lib/move.lua.
+local function append(now_us, nonce, score, hand_over)
   if #changes == 0 then return end -- @rule no-empty-entry
   local _, before = numbers_in(redis.call('XREVRANGE', JOURNAL, '+', '-', 'COUNT', 1)[1])
   local last = before + #changes -- @rule changes-numbered-on
   local names = last > KEEP and too_many(last) or {} -- @rule journal-trimmed
-  redis.call('XADD', JOURNAL, '*', 'b', batch_of(now_us, before + 1, last, nonce, score))
+  redis.call('XADD', JOURNAL, '*', 'b', batch_of(now_us, before + 1, last, nonce, score, hand_over))
   if #names > 0 then redis.call('XDEL', JOURNAL, unpack(names)) end
 end
 
 -- The same, and a delete comes first, so that a Redis at its maxmemory takes the rest.
-local function append_always(now_us, nonce, score)
+local function append_always(now_us, nonce, score, hand_over)
   if #changes > 0 then redis.call('XDEL', JOURNAL, '0-0') end -- @rule entry-behind-a-delete
-  append(now_us, nonce, score)
+  append(now_us, nonce, score, hand_over)
 end
 
 -- What the script returns, and how many changes the journal has lost.

@@ -23,7 +23,7 @@ do
 
   local number, text, ends = string.match(table.remove(ARGV), '^(%d+) (%d[%d ]*%d)(.*)$')
   local seen = redis.call('GET', layout) or ''
-  here.leaving = ends == ' leaving'
+  here.leaving, here.number, here.text = ends == ' leaving', tonumber(number), text
 
   local function epoch_of(some) return tonumber(string.match(some, '^%d+') or 0) end
 

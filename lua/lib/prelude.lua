@@ -33,7 +33,7 @@ local JOURNAL -- its key, if the topic has one: see lib/journal.lua
 local marking -- whether a sweep is under way
 local unheard -- why Redis refused the script's wake hint, if it did
 
--- What lib/layout.lua says of a partition: whether the call is about timers that a move takes away from it; whether it does
+-- What lib/layout.lua says of a partition: its number and the caller's layout; whether the call is about timers that a move takes away from it; whether it does
 -- not know yet if the topic is paused, and that it does now; and an error reply if one of some timers is on its way.
 local here = { leaving = false, pause_unknown = false, pause_is_told = function() end, on_its_way = function() end }
 local now_us -- what the clock shows, in scripts that change something; see lib/given_up.lua

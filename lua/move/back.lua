@@ -15,7 +15,11 @@ local bad = wrong_type()
 if bad then return bad end
 
 local before = head()
+if JOURNAL then -- @rule return-asked-before-it-is-forgotten
+  may_append()
+  may_add()
+end
 if not forget(name) then return answer('') end
-insert(tail)
+insert(tail, name, RETURNED)
 hint(channel, before, head())
 return answer('1')

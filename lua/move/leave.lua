@@ -28,12 +28,14 @@ for _, name in ipairs({ unpack(ARGV, tail) }) do
     for _, value in ipairs(what or {}) do
       bytes = bytes + #value
     end
+    if JOURNAL and what then note(LEFT, id_of(what), dead_id_is(name)) end
   else
     local score = redis.call('ZSCORE', timeline, name)
     if score then
       envelope = redis.call('HGET', payloads, name)
       what = { score, redis.call('HGET', leases, name) or '', envelope or nil }
       bytes = bytes + (envelope and #envelope or 0)
+      if JOURNAL then note(LEFT, name, '') end
     end
   end
   if what then
@@ -45,6 +47,7 @@ if #taken == 0 then return answer({}) end
 
 local last = tonumber(redis.call('HGET', move, 'last') or 0)
 local name = string.format('%.0f', math.max(last + 1, now_us)) -- @rule batches-have-later-names
+if JOURNAL then append_always(now_us, nil, nil, hand_over(name)) end -- @rule leaving-noted
 if kind == 'd' then
   redis.call('XDEL', dead, unpack(taken))
   if redis.call('XLEN', dead) == 0 then redis.call('DEL', dead) end

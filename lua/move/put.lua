@@ -9,7 +9,7 @@
 -- Returns { what has become of the batch: 'PUT' | 'VOID': it goes back | 'OVER': a later one has come since;
 --           and, if this call has put it, the ids that its letters' entries have here }
 --         error WRONGKEYTYPE; error OOM from Redis, with nothing written, since ZADD or XADD is the first write, unless this
---         is the first call by its layout
+--         is the first call by its layout; the same of what Redis may refuse of the journal
 -- Race    a batch that comes twice, or late: its timers may have been cancelled or delivered since. Names tell.
 
 local bad = wrong_type()
@@ -18,7 +18,7 @@ if bad then return bad end
 local as = arrived_as(name)
 if as then return answer({ as }) end -- @rule refusals-stay
 local before = head()
-local entries = insert(tail)
+local entries = insert(tail, name, ARRIVED)
 redis.call('HSET', move, 'arrived', name, 'as', 'PUT')
 hint(channel, before, head())
 return answer({ 'PUT', unpack(entries) })

@@ -6,9 +6,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple, Self
 
 
 class RecordKind(IntEnum):
@@ -39,6 +41,9 @@ class RecordKind(IntEnum):
     PAUSED = 23
     RESUMED = 24
     PROMOTED = 25
+    LEFT = 26
+    ARRIVED = 27
+    RETURNED = 28
 
     @property
     def ends(self) -> bool:
@@ -56,6 +61,36 @@ _ENDS = {
     RecordKind.PROMOTED,
 }
 
+HAND_OVERS = frozenset({RecordKind.LEFT, RecordKind.ARRIVED, RecordKind.RETURNED})
+"""The kinds by which a timer goes from one partition to another."""
+
+
+class HandOver(NamedTuple):
+    """What the journals of two partitions call a batch that goes from one to the other: the epoch of the layout
+    by which the topic moves, both partitions, and a name. Of one partition the later one has the higher
+    `rank`."""
+
+    epoch: int
+    source: int
+    target: int
+    name: int
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read what a record says, such as `2:1>3:1767225600000000`. Raises `ValueError`."""
+        found = _HAND_OVER.fullmatch(text)
+        if found is None:
+            raise ValueError(f"{text!r} is no hand-over; one reads 2:1>3:1767225600000000")
+        return cls(*map(int, found.groups()))
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """By which the hand-overs of one partition are in order."""
+        return self.epoch, self.name
+
+
+_HAND_OVER = re.compile(r"(\d{1,18}):(\d{1,4})>(\d{1,4}):(\d{1,18})", re.ASCII)
+
 
 class Adoption(IntEnum):
     """What a foreign writer had done before the step: it gave a new due time, or leased the timer."""
@@ -67,6 +102,9 @@ class Adoption(IntEnum):
 @dataclass(frozen=True, slots=True)
 class JournalRecord:
     """One thing that happened to one timer. Fields that its kind does not have are empty or 0.
+
+    `hand_over` names the batch that went from one partition to another, see `HandOver`; a `dead_id` beside it
+    says that it is a dead letter which did, and `previous_dead_id` what that was called before.
 
     `nonce` is that of the lease that this is about, `occurrence` that of the first claim; CLAIMED has both.
     `attempts` and `claims` are the counts so far. `score` is when the timer is next claimed or its lease
@@ -91,6 +129,8 @@ class JournalRecord:
     adopted: Adoption | None = None
     dead_id: str = ""
     count: int = 0
+    hand_over: str = ""
+    previous_dead_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from functools import partial
 
+from tests.lua import test_hand_overs as hand_overs
 from tests.lua import test_move as moving
 from tests.lua.killers_failure import Scenario
+from tests.lua.killers_journal import kept
 from tests.worlds.scripts.rules import Break
 
 OF_MOVE = {
@@ -56,6 +58,14 @@ OF_MOVE = {
         "move/void", "arrivals-stay", "if as then return answer('VOID') end"
     ),
     "a refusal is forgotten": Break("move/void", "refusals-are-remembered"),
+    "what leaves is not told": Break("move/leave", "leaving-noted"),
+    "what arrives is not told": Break("lib/move", "arrival-noted"),
+    "letters arrive before it is known that they can be recorded": Break(
+        "lib/move", "arrival-asked-before-letters", "if false then"
+    ),
+    "a batch is forgotten before it is known that it can be recorded": Break(
+        "move/back", "return-asked-before-it-is-forgotten", "if false then"
+    ),
     "a layout is changed unseen": Break("layout/change", "changes-by-comparison"),
     "leases are lost with the first layout": Break("layout/change", "lease-records-make-way"),
     "a search may go on at another server": Break(
@@ -65,6 +75,9 @@ OF_MOVE = {
 
 on_its_way = tuple(partial(moving.test_a_timer_that_is_on_its_way, name=name) for name in moving.ABOUT_TIMERS)
 taken_in = tuple(partial(moving.test_nothing_is_taken_in, options=given) for given in ({}, {"create": True}))
+
+told = kept(hand_overs.test_a_batch_is_told_of_at_both_places)
+unwritten = kept(hand_overs.test_a_journal_that_may_not_be_written, kind="d", right="xrevrange")
 
 KILLERS: dict[str, tuple[Scenario, ...]] = {
     "calls by an older layout are taken": (
@@ -98,6 +111,12 @@ KILLERS: dict[str, tuple[Scenario, ...]] = {
     "a batch that went back has been put": (moving.test_a_batch_that_was_refused,),
     "a batch that was put goes back": (moving.test_a_batch_that_has_arrived,),
     "a refusal is forgotten": (moving.test_a_batch_that_was_refused,),
+    "what leaves is not told": (told,),
+    "what arrives is not told": (told,),
+    "letters arrive before it is known that they can be recorded": (unwritten,),
+    "a batch is forgotten before it is known that it can be recorded": (
+        kept(hand_overs.test_a_return_that_may_not_be_written),
+    ),
     "a layout is changed unseen": (moving.test_a_change_compares,),
     "leases are lost with the first layout": (moving.test_a_topic_gets_a_layout,),
     "a search may go on at another server": (moving.test_a_search_names_its_server,),

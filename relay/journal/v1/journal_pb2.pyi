@@ -35,6 +35,9 @@ class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     KIND_PAUSED: _ClassVar[Kind]
     KIND_RESUMED: _ClassVar[Kind]
     KIND_PROMOTED: _ClassVar[Kind]
+    KIND_LEFT: _ClassVar[Kind]
+    KIND_ARRIVED: _ClassVar[Kind]
+    KIND_RETURNED: _ClassVar[Kind]
 
 class Adoption(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -67,12 +70,15 @@ KIND_TRIMMED: Kind
 KIND_PAUSED: Kind
 KIND_RESUMED: Kind
 KIND_PROMOTED: Kind
+KIND_LEFT: Kind
+KIND_ARRIVED: Kind
+KIND_RETURNED: Kind
 ADOPTION_UNSPECIFIED: Adoption
 ADOPTION_INTENT: Adoption
 ADOPTION_LEASE: Adoption
 
 class Batch(_message.Message):
-    __slots__ = ("version", "time", "first", "last", "nonce", "score", "changes")
+    __slots__ = ("version", "time", "first", "last", "nonce", "score", "changes", "hand_over")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     TIME_FIELD_NUMBER: _ClassVar[int]
     FIRST_FIELD_NUMBER: _ClassVar[int]
@@ -80,6 +86,7 @@ class Batch(_message.Message):
     NONCE_FIELD_NUMBER: _ClassVar[int]
     SCORE_FIELD_NUMBER: _ClassVar[int]
     CHANGES_FIELD_NUMBER: _ClassVar[int]
+    HAND_OVER_FIELD_NUMBER: _ClassVar[int]
     version: int
     time: int
     first: int
@@ -87,10 +94,11 @@ class Batch(_message.Message):
     nonce: bytes
     score: float
     changes: _containers.RepeatedCompositeFieldContainer[Change]
-    def __init__(self, version: _Optional[int] = ..., time: _Optional[int] = ..., first: _Optional[int] = ..., last: _Optional[int] = ..., nonce: _Optional[bytes] = ..., score: _Optional[float] = ..., changes: _Optional[_Iterable[_Union[Change, _Mapping]]] = ...) -> None: ...
+    hand_over: str
+    def __init__(self, version: _Optional[int] = ..., time: _Optional[int] = ..., first: _Optional[int] = ..., last: _Optional[int] = ..., nonce: _Optional[bytes] = ..., score: _Optional[float] = ..., changes: _Optional[_Iterable[_Union[Change, _Mapping]]] = ..., hand_over: _Optional[str] = ...) -> None: ...
 
 class Change(_message.Message):
-    __slots__ = ("kind", "timer_id", "nonce", "occurrence", "due", "score", "attempts", "claims", "received", "suspect", "approximate", "expires", "previous_due", "reason", "refused", "adopted", "dead_id", "count")
+    __slots__ = ("kind", "timer_id", "nonce", "occurrence", "due", "score", "attempts", "claims", "received", "suspect", "approximate", "expires", "previous_due", "reason", "refused", "adopted", "dead_id", "count", "previous_dead_id")
     KIND_FIELD_NUMBER: _ClassVar[int]
     TIMER_ID_FIELD_NUMBER: _ClassVar[int]
     NONCE_FIELD_NUMBER: _ClassVar[int]
@@ -109,6 +117,7 @@ class Change(_message.Message):
     ADOPTED_FIELD_NUMBER: _ClassVar[int]
     DEAD_ID_FIELD_NUMBER: _ClassVar[int]
     COUNT_FIELD_NUMBER: _ClassVar[int]
+    PREVIOUS_DEAD_ID_FIELD_NUMBER: _ClassVar[int]
     kind: Kind
     timer_id: bytes
     nonce: bytes
@@ -127,4 +136,5 @@ class Change(_message.Message):
     adopted: Adoption
     dead_id: str
     count: int
-    def __init__(self, kind: _Optional[_Union[Kind, str]] = ..., timer_id: _Optional[bytes] = ..., nonce: _Optional[bytes] = ..., occurrence: _Optional[bytes] = ..., due: _Optional[float] = ..., score: _Optional[float] = ..., attempts: _Optional[int] = ..., claims: _Optional[int] = ..., received: bool = ..., suspect: bool = ..., approximate: bool = ..., expires: _Optional[float] = ..., previous_due: _Optional[float] = ..., reason: _Optional[str] = ..., refused: _Optional[_Union[Kind, str]] = ..., adopted: _Optional[_Union[Adoption, str]] = ..., dead_id: _Optional[str] = ..., count: _Optional[int] = ...) -> None: ...
+    previous_dead_id: str
+    def __init__(self, kind: _Optional[_Union[Kind, str]] = ..., timer_id: _Optional[bytes] = ..., nonce: _Optional[bytes] = ..., occurrence: _Optional[bytes] = ..., due: _Optional[float] = ..., score: _Optional[float] = ..., attempts: _Optional[int] = ..., claims: _Optional[int] = ..., received: bool = ..., suspect: bool = ..., approximate: bool = ..., expires: _Optional[float] = ..., previous_due: _Optional[float] = ..., reason: _Optional[str] = ..., refused: _Optional[_Union[Kind, str]] = ..., adopted: _Optional[_Union[Adoption, str]] = ..., dead_id: _Optional[str] = ..., count: _Optional[int] = ..., previous_dead_id: _Optional[str] = ...) -> None: ...

@@ -8,7 +8,7 @@ from google.protobuf.message import DecodeError
 
 from relay.core.errors import InvalidField, StoreRefused
 from relay.core.instants import from_score
-from relay.core.journal import Adoption, JournalBatch, JournalRecord, RecordKind
+from relay.core.journal import HAND_OVERS, Adoption, JournalBatch, JournalRecord, RecordKind
 from relay.journal.v1 import journal_pb2
 from relay.store.codec.lease_record import text_of
 from relay.store.server.server import Server
@@ -65,7 +65,7 @@ def decode(entry: str, raw: bytes) -> JournalBatch:
 
 def _record(change: journal_pb2.Change, batch: journal_pb2.Batch) -> JournalRecord:
     kind = RecordKind(change.kind)
-    claimed = kind is RecordKind.CLAIMED
+    claimed, handed_over = kind is RecordKind.CLAIMED, kind in HAND_OVERS
     return JournalRecord(
         kind=kind,
         timer_id=text_of(change.timer_id)[0],
@@ -85,6 +85,8 @@ def _record(change: journal_pb2.Change, batch: journal_pb2.Batch) -> JournalReco
         adopted=Adoption(change.adopted) if change.adopted else None,
         dead_id=change.dead_id,
         count=change.count,
+        hand_over=batch.hand_over if handed_over else "",
+        previous_dead_id=change.previous_dead_id,
     )
 
 
