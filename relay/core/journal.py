@@ -66,9 +66,9 @@ HAND_OVERS = frozenset({RecordKind.LEFT, RecordKind.ARRIVED, RecordKind.RETURNED
 
 
 class HandOver(NamedTuple):
-    """What the journals of two partitions call a batch that goes from one to the other: the epoch of the layout
-    by which the topic moves, both partitions, and a name. Of one partition the later one has the higher
-    `rank`."""
+    """What the journals of two partitions call a batch that goes from one to the other: the epoch of the
+    layout by which the topic moves, both partitions, and a name. Of those that leave one partition the later
+    one has the higher `rank`."""
 
     epoch: int
     source: int

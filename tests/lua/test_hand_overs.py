@@ -1,5 +1,5 @@
-"""lua/move and the journal: what goes from one partition to another is recorded at both, once, however often and
-however late a step comes, and no record stands without its change."""
+"""lua/move and the journal: what goes from one partition to another is recorded at both, once, however often
+and however late a step comes, and no record stands without its change."""
 
 from __future__ import annotations
 
@@ -133,13 +133,15 @@ async def test_what_stands_has_not_arrived(journal: Bench) -> None:
 
 
 async def test_a_full_redis(journal: Bench) -> None:
-    """It takes no batch in and records none, of timers or of letters; what leaves and comes back is recorded."""
+    """It takes no batch in and records none, of timers or letters; what leaves and comes back is recorded."""
     old, new = places(journal)
     kinds: tuple[tuple[move.Kind, str], ...] = (("t", "a"), ("d", old.put_letter(LETTER)))
     old.put("a", DUE)
     before = old.state()
     for place in (old, new):
-        await place.redis.call(move.mark(place.topic))  # its first call by a layout may write when Redis is full
+        await place.redis.call(
+            move.mark(place.topic)
+        )  # its first call by a layout may write when Redis is full
     with journal.full():
         for kind, name in kinds:
             batch = await leave(old, name, kind=kind)
@@ -221,7 +223,7 @@ async def test_the_bound(journal: Bench) -> None:
 
 
 async def test_what_it_costs_in_bytes(journal: Bench) -> None:
-    """A timer with an id of 36 bytes, in batches of 100: 42 bytes where it leaves, and 42 where it arrives."""
+    """A timer with an id of 36 bytes, in batches of 100: 43 bytes where it leaves, and where it arrives."""
     old, new = places(journal)
     names = [f"{n:036}" for n in range(100)]
     for name in names:

@@ -31,7 +31,7 @@ def here(nodes: Nodes, count: int) -> Here:
         timeline = client.zrange(nodes.key("timeline", number), 0, -1, withscores=True)
         for name, score in cast("Any", timeline):
             stored = cast("bytes", client.hget(nodes.key("payloads", number), name))
-            raw = cast("bytes", client.hget(_leases(nodes, number), name)) or b""
+            raw = cast("bytes", client.hget(leases_of(nodes, number), name)) or b""
             states[name.decode()] = State(_timer(score, stored, raw))
         for _, fields in cast("Any", client.xrange(nodes.key("dead", number))):
             name = fields[b"timer_id"].decode()
@@ -62,12 +62,12 @@ def _check(nodes: Nodes, number: int) -> None:
         raise Violation(f"a batch is on its way from {number} for ever")
     names = {*cast("list[bytes]", client.zrange(key("timeline", number), 0, -1))}
     stored = {*cast("list[bytes]", client.hkeys(key("payloads", number)))}
-    leases = {*cast("list[bytes]", client.hkeys(_leases(nodes, number)))}
+    leases = {*cast("list[bytes]", client.hkeys(leases_of(nodes, number)))}
     if names != stored or not leases <= names:
         raise Violation(f"in {number} there are timers {names}, payloads {stored} and leases {leases}")
 
 
-def _leases(nodes: Nodes, number: int) -> str:
+def leases_of(nodes: Nodes, number: int) -> str:
     """The key of the lease records, which have another name in a topic without a layout."""
     return nodes.key("leases" if record(nodes).epoch else "layout", number)
 

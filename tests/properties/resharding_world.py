@@ -29,6 +29,7 @@ from relay.store.partitions import timers as timers_module
 from relay.store.partitions import topics as topics_module
 from relay.store.verbs.timeline import ClaimReply
 from tests.properties.resharding_daemon import AS_THEY_ARE, Actor, Kinds, Process, Thing, asked, ending
+from tests.properties.resharding_journal import replayed
 from tests.properties.resharding_redis import here, record, settled, version
 from tests.properties.resharding_seam import TOPIC, Nodes, Seam, Step, in_turn
 from tests.properties.resharding_truth import LEASE, Op, State, Truth, Violation
@@ -165,6 +166,7 @@ class World:
             self._finish()
             for timer_id, state in settled(self.nodes, 2 * self.base, self.ids).items():
                 self.truths[timer_id].stands(state)
+            self.met |= {kind.name for kind in replayed(self.nodes, 2 * self.base, self.steps)}
         except Violation as violation:
             raise Violation("\n  ".join([str(violation), *map(str, self.trace)])) from None
 
@@ -516,13 +518,16 @@ class World:
             self.met.add(str(failure).partition(" ")[0])
             return failure
         self.trace.append(Told(label, step, reply))
+        whole = reply
+        if step.prepared is not None and step.prepared.journaled:
+            reply, _ = reply
         if step.verb in ("move/put", "move/void"):
             self.met.add(f"{step.verb} {(reply[0] if isinstance(reply, list) else reply).decode()}")
         elif step.verb == "move/back" and reply:
             self.met.add(BACK)
         elif step.verb == "timeline/claim":
             self._claimed(step, ClaimReply._make(reply))
-        return reply
+        return whole
 
     def _claimed(self, step: Step, reply: ClaimReply) -> None:
         assert step.prepared is not None

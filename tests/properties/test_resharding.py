@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from redis.exceptions import RedisError
 
 from relay.core.errors import StoreFull
+from relay.core.journal import NO_JOURNALS, Journals
 from relay.core.outcomes import ClaimRequest, Verb
 from relay.core.partitions import LEAVING
 from relay.core.timers import Change, NewTimer
@@ -25,6 +26,7 @@ from relay.store.verbs import move
 from tests.chaos import count
 from tests.properties.resharding_bugs import BUGS, PLANS, Bug
 from tests.properties.resharding_daemon import AS_THEY_ARE, Process
+from tests.properties.resharding_journal import JOURNALS
 from tests.properties.resharding_seam import TOPIC, Nodes, Seam, Step, clocked
 from tests.properties.resharding_truth import LEASE, Violation
 from tests.properties.resharding_world import KEEP, Plan, play
@@ -60,6 +62,10 @@ MET = {
 """What has to have happened, so that the search is about something."""
 
 
+TOLD = {"LEFT", "ARRIVED", "RETURNED"}
+"""And where there are journals."""
+
+
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Nodes]:
     """Two servers."""
@@ -69,17 +75,19 @@ def nodes() -> Iterator[Nodes]:
         yield nodes
 
 
-def seams(nodes: Nodes, bug: Bug | None = None) -> list[Seam]:
+def seams(nodes: Nodes, bug: Bug | None = None, journals: Journals = NO_JOURNALS) -> list[Seam]:
     """Ways to the servers, one for each process."""
     texts = clocked(bug.rooms, *bug.breaks) if bug else clocked(("",))
-    return [Seam(nodes.url, timeout=60.0, texts=texts) for _ in range(PROCESSES)]
+    return [Seam(nodes.url, timeout=60.0, texts=texts, journals=journals) for _ in range(PROCESSES)]
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_what_callers_hear(nodes: Nodes) -> None:
-    """No run has anything that one timer in one Redis could not have."""
-    ways, met = seams(nodes), set[str]()
+@pytest.mark.parametrize("journals", [NO_JOURNALS, JOURNALS], ids=["plain", "journal"])
+def test_what_callers_hear(nodes: Nodes, journals: Journals) -> None:
+    """No run has anything that one timer in one Redis could not have. Where there are journals, they prove
+    every promise, and tell of each timer what has become of it."""
+    ways, met = seams(nodes, journals=journals), set[str]()
 
     @settings(SEARCH, max_examples=RUNS)
     @given(plan=st.sampled_from(PLANS), tape=st.binary(min_size=250, max_size=500))
@@ -88,7 +96,8 @@ def test_what_callers_hear(nodes: Nodes) -> None:
         met.update(play(nodes, ways, lambda below: next(drawn, 0) % below, plan).met)
 
     search()
-    assert met >= MET, MET - met
+    wanted = MET | TOLD if journals is JOURNALS else MET
+    assert met >= wanted, wanted - met
 
 
 @pytest.mark.slow

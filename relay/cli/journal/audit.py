@@ -20,15 +20,17 @@ from relay.core.audit import Audit, PromiseVerdict
 from relay.core.errors import InvalidField, StoreError, StoreUnavailable, UnfitServer
 from relay.core.journal import JournalBatch, place_of
 from relay.settings.keys import key_names
-from relay.store.bulk.lookup import present
 from relay.store.journal import files as journal_file
 from relay.store.journal.entries import decode
 from relay.store.partitions.journals import TopicJournal
-from relay.store.partitions.layouts import look_up
+from relay.store.partitions.present import present
 from relay.store.server.explain import explained
 from relay.store.server.server import Server
 
 CODES = {PromiseVerdict.PROVED: OK, PromiseVerdict.REFUTED: FAILURE, PromiseVerdict.UNSAID: BAD_INPUT}
+
+CATCHING_UP = 10
+"""Looks at the end of a topic's journals, while timers are on their way between them."""
 
 Work = Callable[[Server], Awaitable[None]]
 
@@ -67,21 +69,22 @@ async def replay(server: Server, topic: str, judge: Audit) -> None:
     meanwhile.
 
     The end of a timer and its record are one step. So a timer that did not exist when Redis was asked, and
-    whose end is not in what was written meanwhile, is gone without a record.
+    whose end is not in what was written meanwhile, is gone without a record. A timer that has arrived in a
+    partition left another before: what was not read of that yet is there now.
     """
-    layout = await look_up(server, topic)
-    journal = TopicJournal(server, layout, judge.places)
+    journal = TopicJournal(server, topic, judge.places)
     await _catch_up(journal, judge)
-    living: dict[str, list[str]] = {}
-    for timer_id in judge.unreconciled():
-        living.setdefault(layout.partition(timer_id), []).append(timer_id)
-    for partition, timer_ids in living.items():
-        judge.reconcile(timer_ids, await present(server, partition, timer_ids))
-    await _catch_up(journal, judge)
+    found = await present(server, journal.layout, list(judge.unreconciled()))
+    judge.reconcile(list(found), list(found.values()))
+    for _ in range(CATCHING_UP):
+        await _catch_up(journal, judge)
+        if not judge.waits:
+            break
 
 
 async def _catch_up(journal: TopicJournal, judge: Audit) -> None:
     """Read to what is the end at this moment: relays may write faster than we read."""
+    await journal.look()
     ends = await journal.unread()
     if not ends:
         return
@@ -102,7 +105,8 @@ def export(config: Path | None, topic: str, path: Path) -> None:
         nonlocal count
         with ExitStack() as stack:
             file: BinaryIO | None = None
-            journal = TopicJournal(server, await look_up(server, topic), after)
+            journal = TopicJournal(server, topic, after)
+            await journal.look()
             async for raw in journal.behind():
                 if file is None:  # late, so that no file is made if Redis has nothing, or is away
                     file = stack.enter_context(path.open("r+b" if end else "wb"))

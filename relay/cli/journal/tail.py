@@ -17,13 +17,11 @@ from relay.core import validate
 from relay.core.errors import InvalidField, StoreError, StoreUnavailable, UnfitServer
 from relay.core.instants import SECOND
 from relay.core.journal import JournalBatch, JournalRecord
-from relay.core.partitions import Layout
 from relay.settings import Settings
 from relay.settings.keys import key_names
 from relay.store.journal.entries import MAX_BATCHES, checked, decode
 from relay.store.partitions.entry_ids import EntryId
 from relay.store.partitions.journals import TopicJournal
-from relay.store.partitions.layouts import look_up
 from relay.store.server.explain import explained
 from relay.store.server.server import Server
 
@@ -62,8 +60,10 @@ async def _tail(
     url, timeout = settings.redis.location, settings.redis.start_timeout
     keys = key_names(settings.redis)
     async with Server(url, keys, connections=1, timeout=timeout) as server, explained():
-        layout = await look_up(server, topic)
-        journal = TopicJournal(server, layout, _places(layout, after) if after else None)
+        journal = TopicJournal(server, topic)
+        await journal.look()
+        if after:
+            journal.begin_behind(_places(journal, after))
         if after is None:
             for raw in await journal.newest(min(limit, MAX_BATCHES)):
                 lines.add(decode(raw.id, raw.batch))
@@ -78,6 +78,7 @@ async def _tail(
             words = f"nothing behind {after}" if after else "empty, or the topic has no journal"
             fail(f"the journal of {output.safe(topic)} is {words}", NOT_FOUND)
         while pause is not None:
+            await journal.look()
             async for raw in journal.behind():
                 lines.add(decode(raw.id, raw.batch))
                 lines.end()
@@ -89,13 +90,14 @@ async def _tail(
             await anyio.sleep(pause)
 
 
-def _places(layout: Layout, after: str) -> dict[int, str]:
+def _places(journal: TopicJournal, after: str) -> dict[int, str]:
     """Where reading begins in each partition. An id without a partition's number stands for its instant.
     Raises `InvalidField`."""
-    if not layout.epoch or "#" not in after:
-        return dict.fromkeys(range(len(layout.partitions)), checked("from", after))
-    where = EntryId.parse("from", after, layout)
-    return {number: where.before(number) for number in range(len(layout.partitions))}
+    numbers = range(journal.count)
+    if not journal.layout.epoch or "#" not in after:
+        return dict.fromkeys(numbers, checked("from", after))
+    where = EntryId.parse("from", after, journal.count)
+    return {number: where.before(number) for number in numbers}
 
 
 class TailLines:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 
 from relay.core.audit.lateness import Lateness
+from relay.core.audit.places import Places
 from relay.core.audit.report import Example, Findings, Promise
 from relay.core.audit.state import Living
-from relay.core.journal import JournalRecord, RecordKind
+from relay.core.journal import JournalRecord, RecordKind, place_of
 
 FOREIGN = "only a foreign writer, or a relay without the journal, can have done that"
 
@@ -16,20 +17,31 @@ class Knowledge:
     """One topic's timers according to its records, the findings about them, and what all rules need."""
 
     def __init__(self, findings: Findings, exclusive: bool) -> None:
-        self.living: dict[str, Living] = {}
+        self.places = Places()
+        self.place = self.places.at(0)
+        """The partition whose record is judged."""
         self.counts: Counter[str] = Counter()
         self.lateness = Lateness()
-        self.epoch = 0
-        """The number of gaps so far."""
         self.findings = findings
         self.exclusive = exclusive
         self.entry, self.now = "", 0
         self.occurrence = b""
         """Take over what the current record says about the timer."""
 
+    @property
+    def living(self) -> dict[str, Living]:
+        """The timers of this partition."""
+        return self.place.living
+
+    @property
+    def epoch(self) -> int:
+        """The number of gaps in this partition's journal so far."""
+        return self.place.epoch
+
     def begin(self, entry: str, now: int) -> None:
         """Begin a batch, whose records come next."""
         self.entry, self.now = entry, now
+        self.place = self.places.at(place_of(entry)[0])
 
     # ------------------------------------------------------------------------------ common parts
 

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from relay.core.audit.hand_overs import TopicRules
 from relay.core.audit.report import Example, Findings, Promise
-from relay.core.audit.rules import AuditRules
 from relay.core.audit.state import Living
 from relay.core.journal import JournalRecord, RecordKind
 
@@ -45,7 +45,7 @@ class Told(Findings):
         self._tell((promise, reason, example))
 
 
-class Apart(AuditRules):  # see 0056
+class Apart(TopicRules):  # see 0056
     """Judges one timer after the other: `other` begins a timer, `see` takes its records in order, `remains`
     returns it if it lives.
 
@@ -68,19 +68,16 @@ class Apart(AuditRules):  # see 0056
 
     def other(self) -> None:
         """Begin another timer."""
-        self.living.clear()
-        self._ended.clear()
-        self.epoch = 0
+        self.places.clear()
+        self.ended.clear()
 
     def see(self, entry: str, now: int, epoch: int, used: bool, record: JournalRecord) -> None:
-        """Take the timer's next record. `epoch` is the number of gaps before it; `used` means that an earlier
-        entry has its nonce."""
-        if epoch != self.epoch:
-            self.forget()
-            self.epoch = epoch
-        self.entry, self.now, self._used = entry, now, used
+        """Take the timer's next record. `epoch` is the number of gaps before it in its partition's journal;
+        `used` means that an earlier entry has its nonce."""
+        self.begin(entry, now)
+        self.place.epoch, self._used = epoch, used
         self.tally.kinds[record.kind] += 1
-        self.apply(record)
+        self.take(record)
 
     def remains(self) -> Living | None:
         """Return the timer if it has not ended."""

@@ -6,10 +6,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from heapq import nsmallest
 
+from relay.core.audit.hand_overs import Remaining, TopicRules
+from relay.core.audit.places import OnWay
 from relay.core.audit.report import (
     LIVES,
     MISSING,
     NOT_WHOLE,
+    ON_WAY,
     TRIMMED,
     WENT_BACK,
     Findings,
@@ -19,7 +22,7 @@ from relay.core.audit.report import (
     Report,
     doubts_of,
 )
-from relay.core.audit.rules import AuditRules
+from relay.core.audit.state import Living
 from relay.core.journal import JournalBatch, RecordKind
 
 MOST_GAPS = 100
@@ -38,7 +41,7 @@ class Audit:
     def __init__(self, *, exclusive: bool = False, examples: int = 5) -> None:
         self._findings = Findings(examples)
         self._examples = examples
-        self._rules = AuditRules(self._findings, exclusive)
+        self._rules = TopicRules(self._findings, exclusive)
         self._kinds: Counter[RecordKind] = Counter()
         self._gaps: list[JournalGap] = []
         self._gap_count = self._missing = self._batches = 0
@@ -46,6 +49,7 @@ class Audit:
         """The number of each partition's last record."""
         self.places: dict[int, str] = {}
         """The entry of each partition's stream that was added last."""
+        self._asked: dict[str, list[Living]] = {}
         self._first_entry = self._last_entry = ""
         self._first_time = self._last_time = 0
 
@@ -54,6 +58,7 @@ class Audit:
         if not self._batches:
             self._first_entry, self._first_time = batch.entry, batch.time
         partition, entry = batch.place
+        self._rules.begin(batch.entry, batch.time)
         lost = batch.lost_since(self._last.get(partition, 0))
         if lost > 0:
             self._gap(batch, lost, MISSING if partition in self._last else TRIMMED)
@@ -65,10 +70,9 @@ class Audit:
         self._batches += 1
         self._last[partition], self.places[partition] = batch.last, entry
         self._last_entry, self._last_time = batch.entry, batch.time
-        self._rules.begin(batch.entry, batch.time)
         for record in batch.records:
             self._kinds[record.kind] += 1
-            self._rules.apply(record)
+            self._rules.take(record)
 
     def _gap(self, batch: JournalBatch, missing: int, why: str) -> None:
         self._gap_count += 1
@@ -79,17 +83,28 @@ class Audit:
 
     # ------------------------------------------------------------------------------ what lives
 
+    @property
+    def waits(self) -> bool:
+        """Whether timers have arrived in a partition, and it was not read yet that they left another."""
+        return self._rules.waits
+
     def unreconciled(self) -> Iterator[str]:
-        """Yield the timers that live and may be missing from Redis."""
-        return (timer_id for timer_id, timer in self._rules.living.items() if timer.missed is None)
+        """Yield the timers that live and may be missing from Redis, those on their way between two partitions
+        too."""
+        self._asked = {}
+        for timer_id, timer, _, _ in self._rules.remaining():
+            if timer.missed is None:
+                self._asked.setdefault(timer_id, []).append(timer)
+        return iter(self._asked)
 
     def reconcile(self, timer_ids: Sequence[str], present: Sequence[tuple[bool, bool]]) -> None:
-        """Take for each of these timers whether Redis has it, and whether Redis has a record of ours.
+        """Take for each of these timers, which were `unreconciled`, whether Redis has it in a partition or on
+        its way, and whether Redis has a record of ours.
 
         Batches from before Redis was asked may be added later: a timer's next record makes this void.
         """
         for timer_id, (there, remembered) in zip(timer_ids, present, strict=True):
-            if (timer := self._rules.living.get(timer_id)) is not None:
+            for timer in self._asked.get(timer_id, ()):
                 timer.missed, timer.remembered = not there, remembered
 
     # ------------------------------------------------------------------------------ the verdict
@@ -100,7 +115,12 @@ class Audit:
         `at_rest` requires that every timer has ended. `reconciled` means that Redis was asked for all timers
         that lived, so one without an answer has a newer record.
         """
-        unasked = sum(self._rules.judge_living(*each, at_rest) for each in self._rules.living.items())
+        self._rules.settle()
+        remaining = list(self._rules.remaining())
+        unasked = 0
+        for timer_id, timer, on_way, place in remaining:
+            certain = self._rules.is_certain(timer, on_way, place)
+            unasked += self._rules.judge_living(timer_id, timer, at_rest, certain=certain)
         doubts = doubts_of(self._batches, self._gap_count, self._missing)
         if unasked and not reconciled:
             self._findings.doubt(Promise.AT_LEAST_ONCE, LIVES.format(unasked), count=unasked)
@@ -120,21 +140,26 @@ class Audit:
             lateness=self._rules.lateness.summary(),
             lateness_count=len(self._rules.lateness),
             counts={name: counts[name] for name in sorted(counts)},
-            open_count=len(self._rules.living),
-            open=self._open(),
+            open_count=len(remaining),
+            open=self._open(remaining),
         )
 
-    def _open(self) -> list[Open]:
+    def _open(self, remaining: Sequence[Remaining]) -> list[Open]:
         """Return the timers whose last records are the oldest."""
-        living = self._rules.living.items()
-        oldest = nsmallest(self._examples, living, key=lambda each: each[1].time)
+        oldest = nsmallest(self._examples, remaining, key=lambda each: each[1].time)
         return [
             Open(
                 timer_id=timer_id,
-                state="gone" if timer.missed else "leased" if timer.live_lease else "pending",
+                state=_state(timer, on_way),
                 due=timer.due or 0,
                 age=self._last_time - timer.time,
                 entry=timer.entry,
             )
-            for timer_id, timer in oldest
+            for timer_id, timer, on_way, _ in oldest
         ]
+
+
+def _state(timer: Living, on_way: OnWay | None) -> str:
+    if timer.missed:
+        return "gone"
+    return ON_WAY if on_way is not None else "leased" if timer.live_lease else "pending"

@@ -73,6 +73,7 @@ TRIMMED = "trimmed"
 MISSING = "missing"
 WENT_BACK = "the journal went back: Redis did, or the key was removed"
 NOT_WHOLE = "the batch does not hold what it numbers"
+ON_WAY = "on its way"
 LIVES = "{} timers live, and no Redis was asked whether they are there"
 
 

@@ -23,7 +23,7 @@ class AuditRules(LeaseRules):
 
     def __init__(self, findings: Findings, exclusive: bool) -> None:
         super().__init__(findings, exclusive)
-        self._ended = Memory(MOST_ENDED)
+        self.ended = Memory(MOST_ENDED)
         self._rules: dict[RecordKind, Callable[[JournalRecord, Living], bool]] = {
             RecordKind.SCHEDULED: self._scheduled,
             RecordKind.REPLACED: self._replaced,
@@ -48,22 +48,19 @@ class AuditRules(LeaseRules):
 
     def forget(self) -> None:
         """Note missing records: what was known about any timer may have changed."""
-        self.epoch += 1
-        self._ended.clear()
+        self.place.epoch += 1  # which is a part of the names of ends
 
     # ------------------------------------------------------------------------------ one record
 
     def apply(self, record: JournalRecord) -> None:
-        """Take the next record of the batch."""
+        """Judge a record by what is known of its timer in this partition."""
         self.occurrence = record.occurrence
         if record.kind in (RecordKind.STALE, RecordKind.GONE):
             return self._refused(record)
         rule = self._rules.get(record.kind)
         if rule is None:  # it is about the topic, or about a dead letter
             return None
-        timer = self.living.get(record.timer_id)
-        if timer is None or timer.epoch != self.epoch:
-            timer = self._unknown(record)
+        timer = self.known(record)
         if record.adopted is not None:
             self._adopted(record, timer)
         if rule(record, timer):
@@ -71,19 +68,32 @@ class AuditRules(LeaseRules):
             voided = timer.lease.nonce if timer.lease is not None else b""
             occurrence = timer.occurrence or record.occurrence
             ended = LastEnd(record.kind, occurrence, self.entry, voided, record.dead_id)
-            self._ended.add(record.timer_id, ended)
+            self.ended.add(self.end_name(record.timer_id), ended)
         else:
-            timer.entry, timer.time, timer.missed = self.entry, self.now, None
-            self._ended.forget(record.timer_id)
-            self.living[record.timer_id] = timer
+            self.lives(record.timer_id, timer)
         return None
+
+    def known(self, record: JournalRecord) -> Living:
+        """Return the timer that a record is about as it was known before, or what the record says of it."""
+        timer = self.living.get(record.timer_id)
+        return self._unknown(record) if timer is None or timer.epoch != self.epoch else timer
+
+    def lives(self, timer_id: str, timer: Living) -> None:
+        """Note that a timer lives in this partition."""
+        timer.entry, timer.time, timer.missed = self.entry, self.now, None
+        self.ended.forget(self.end_name(timer_id))
+        self.living[timer_id] = timer
+
+    def end_name(self, timer_id: str) -> tuple[int, int, str]:
+        """What a timer's end is remembered by."""
+        return self.place.number, self.epoch, timer_id
 
     def _unknown(self, record: JournalRecord) -> Living:
         """Make a timer about which the journal knows nothing certain, as the record describes it."""
         older = self.living.get(record.timer_id)
         timer = Living(self.epoch, self.entry, self.now, None, None, None, None)
         timer.accepted = older is not None and older.accepted
-        ended = self._ended.get(record.timer_id)
+        ended = self.ended.get(self.end_name(record.timer_id))
         if record.kind in _BEGIN:
             timer.voided = ended.voided if ended is not None else b""
         elif ended is not None:
@@ -150,11 +160,11 @@ class AuditRules(LeaseRules):
     # ------------------------------------------------------------------------------ intents
 
     def _scheduled(self, record: JournalRecord, timer: Living) -> bool:
-        self._vanished(record, timer)
+        self.vanished(record, timer)
         self._intent(record, timer)
         return False
 
-    def _vanished(self, record: JournalRecord, timer: Living) -> None:
+    def vanished(self, record: JournalRecord, timer: Living) -> None:
         """Judge a record that no such timer was there, although it had not ended."""
         if self.living.get(record.timer_id) is not timer:
             return
@@ -185,9 +195,9 @@ class AuditRules(LeaseRules):
         return False
 
     def _redriven(self, record: JournalRecord, timer: Living) -> bool:
-        self._vanished(record, timer)
+        self.vanished(record, timer)
         self._intent(record, timer)
-        ended = self._ended.get(record.timer_id)
+        ended = self.ended.get(self.end_name(record.timer_id))
         if ended is not None and ended.dead_id == record.dead_id and ended.occurrence != record.occurrence:
             what = "was brought back as another occurrence than the one that died"
             self.refute(record.timer_id, timer, Promise.NEWEST_INTENT, what)
@@ -276,7 +286,7 @@ class AuditRules(LeaseRules):
 
     def _repaired(self, record: JournalRecord, timer: Living) -> bool:
         """Judge the repair of a payload without a timer."""
-        self._vanished(record, timer)
+        self.vanished(record, timer)
         return True
 
     def _refused(self, record: JournalRecord) -> None:
@@ -286,7 +296,7 @@ class AuditRules(LeaseRules):
         if timer is None or timer.epoch != self.epoch:
             return
         if record.kind is RecordKind.GONE:  # after a removal by a foreign writer, TAKEN would have come first
-            self._vanished(record, timer)
+            self.vanished(record, timer)
             return
         lease = timer.live_lease
         if lease is None or lease.nonce != record.nonce:
@@ -297,14 +307,14 @@ class AuditRules(LeaseRules):
         else:
             self.refute(record.timer_id, timer, Promise.ONE_LEASE, "had a valid token, which was refused")
 
-    def judge_living(self, timer_id: str, timer: Living, at_rest: bool) -> bool:
-        """Judge a timer at the end: it may be lost, and with `at_rest` it must not live. Returns whether
-        nobody was asked."""
+    def judge_living(self, timer_id: str, timer: Living, at_rest: bool, *, certain: bool) -> bool:
+        """Judge a timer at the end: it may be lost, and with `at_rest` it must not live. `certain`: no record
+        is missing that may tell of its end. Returns whether nobody was asked."""
         promise = Promise.AT_LEAST_ONCE
         self.occurrence = b""
         if timer.missed and timer.remembered:
             self._lone(timer_id, timer)
-        elif timer.missed and timer.recorded and timer.epoch == self.epoch:
+        elif timer.missed and timer.recorded and certain:
             self.refute(timer_id, timer, promise, "is gone, with all that we knew of it")
         elif timer.missed:
             self.blame(timer_id, timer, promise, "is gone, and nothing says how it ended")

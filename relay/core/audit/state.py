@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 from relay.core.journal import RecordKind
@@ -76,25 +77,25 @@ class Memory:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._ends: dict[str, LastEnd] = {}
+        self._ends: dict[Hashable, LastEnd] = {}
 
-    def add(self, timer_id: str, ended: LastEnd) -> None:
+    def add(self, timer_id: Hashable, ended: LastEnd) -> None:
         """Note an end, the last of all."""
         self._ends.pop(timer_id, None)
         self._ends[timer_id] = ended
         if len(self._ends) > self._most:
             del self._ends[next(iter(self._ends))]
 
-    def get(self, timer_id: str) -> LastEnd | None:
+    def get(self, timer_id: Hashable) -> LastEnd | None:
         """Return how the timer ended, if that is remembered."""
         return self._ends.get(timer_id)
 
-    def forget(self, timer_id: str) -> None:
+    def forget(self, timer_id: Hashable) -> None:
         """Forget the end of a timer that lives again."""
         self._ends.pop(timer_id, None)
 
     def clear(self) -> None:
-        """Forget all ends: nothing is certain any more."""
+        """Forget all ends."""
         self._ends.clear()
 
 

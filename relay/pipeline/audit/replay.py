@@ -186,11 +186,12 @@ class Judging:
             for row in batch.to_pylist():
                 topic = row["topic"]
                 around = self.topics[topic]
-                rules.epoch, rules.entry, rules.now = self.epochs[topic], around.last_entry, around.last_time
+                rules.entry, rules.now = around.last_entry, around.last_time
                 timer = Living(row["epoch"], row["entry"], row["at"], row["due"], recorded=row["recorded"])
                 timer.occurrence, timer.missed = row["occurrence"], row["missed"]
                 timer.remembered = bool(row["remembered"])
-                if rules.judge_living(id_of(row["timer_id"], row["raw_id"]), timer, self.at_rest):
+                name, certain = id_of(row["timer_id"], row["raw_id"]), row["epoch"] == self.epochs[topic]
+                if rules.judge_living(name, timer, self.at_rest, certain=certain):
                     facts.add("unasked", topic, count=1)
                 if taken := rules.counts.pop("taken", 0):
                     facts.add("hour", topic, time=row["at"] // HOUR, name="taken", count=taken)

@@ -11,7 +11,6 @@ import re
 from typing import NamedTuple, Self
 
 from relay.core.errors import InvalidField
-from relay.core.partitions import Layout
 
 _ENTRY_ID = re.compile(r"([0-9]{1,19})-([0-9]{1,19})#(0|[1-9][0-9]{0,3})", re.ASCII)
 
@@ -33,14 +32,15 @@ class EntryId(NamedTuple):
         return cls(int(millisecond), int(sequence), partition)
 
     @classmethod
-    def parse(cls, field: str, text: str, layout: Layout) -> Self:
-        """Read the name of an entry. The error says the caller's `field`. Raises `InvalidField`."""
+    def parse(cls, field: str, text: str, count: int) -> Self:
+        """Read the name of an entry of one of `count` partitions. The error says the caller's `field`. Raises
+        `InvalidField`."""
         found = _ENTRY_ID.fullmatch(text)
-        if found is None or int(found[3]) >= len(layout.partitions):
+        if found is None or int(found[3]) >= count:
             raise InvalidField(
                 field,
                 f"{text!r} is not one that a listing gave, such as 1767225600000-0#0 with a partition "
-                f"from 0 to {len(layout.partitions) - 1}",
+                f"from 0 to {count - 1}",
             )
         return cls(*map(int, found.groups()))
 

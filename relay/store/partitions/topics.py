@@ -109,7 +109,7 @@ class PartitionedTopics:
         async def read(layout: Layout) -> DeadPage:
             if not layout.epoch:
                 return await self._topics.dead_page(topic, limit=limit, cursor=cursor)
-            after = EntryId.parse("page_token", cursor, layout) if cursor else None
+            after = EntryId.parse("page_token", cursor, len(layout.partitions)) if cursor else None
             calls = [
                 partial(
                     self._topics.dead_page, name, limit=limit, cursor=after.before(number) if after else ""
@@ -126,7 +126,7 @@ class PartitionedTopics:
         layout = await self._layouts.ask(topic)
         if not layout.epoch:
             return await self._topics.dead_letter(topic, dead_id)
-        where = EntryId.parse("dead_id", dead_id, layout)
+        where = EntryId.parse("dead_id", dead_id, len(layout.partitions))
         letter = await self._topics.dead_letter(layout.partitions[where.partition], where.entry)
         return None if letter is None else replace(letter, dead_id=str(where))
 
@@ -245,6 +245,6 @@ def _divided(layout: Layout, dead_ids: Sequence[str]) -> dict[str, dict[int, str
     `InvalidField`."""
     parts: dict[str, dict[int, str]] = {}
     for place, dead_id in enumerate(dead_ids):
-        where = EntryId.parse("dead_id", dead_id, layout)
+        where = EntryId.parse("dead_id", dead_id, len(layout.partitions))
         parts.setdefault(layout.partitions[where.partition], {})[place] = where.entry
     return parts
