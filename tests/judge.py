@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from relay.core.audit import Audit, Promise, PromiseVerdict, Report
 from relay.core.journal import JournalBatch, RecordKind
+from relay.core.partitions import Layout, place_of
 from relay.store.journal.entries import decode
 from relay.store.keys import KeyNames
 from tests.asked_for import AskedFor, ghosts
@@ -30,15 +32,51 @@ Handled = tuple[str, str]
 """A timer and its occurrence."""
 
 
+def partitions_of(client: Redis, topic: str) -> list[str]:
+    """The names of all partitions that a topic has or had; that of the topic, if it has no layout."""
+    text = layout_of(client, topic)
+    if not text:
+        return [topic]
+    keys = cast("list[bytes]", client.keys(f"{PREFIX}{topic}#*"))
+    numbers = {int(key.decode().rpartition("#")[2]) for key in keys}
+    count = max(len(Layout.parse(topic, text).partitions), *numbers, 0)
+    return [f"{topic}#{n} {text}" for n in sorted(numbers | {*range(count)})]
+
+
+def layout_of(client: Redis, topic: str) -> str:
+    """The text of a topic's layout; empty if it has none."""
+    key = KeyNames().key("layout", topic)
+    return cast("bytes", client.get(key)).decode() if client.type(key) == b"string" else ""
+
+
 def journal_of(client: Redis, topic: str) -> list[JournalBatch]:
-    """All that Redis holds of a topic's journal."""
-    found = cast("list[tuple[bytes, dict[bytes, bytes]]]", client.xrange(PREFIX + topic))
-    return [decode(name.decode(), fields[b"b"]) for name, fields in found]
+    """All that Redis holds of a topic's journal, by the ids of the entries of all partitions."""
+    found: list[tuple[tuple[int, ...], JournalBatch]] = []
+    for partition in partitions_of(client, topic):
+        place = place_of(partition)
+        number = place.removeprefix(topic)
+        key = KeyNames().key("journal", partition)
+        entries = cast("list[tuple[bytes, dict[bytes, bytes]]]", client.xrange(key))
+        for name, fields in entries:
+            order = tuple(map(int, name.split(b"-")))
+            found.append((order, decode(f"{name.decode()}{number}", fields[b"b"])))
+    return [batch for _, batch in sorted(found, key=lambda each: each[0])]
 
 
 def topics_with_a_journal(client: Redis) -> list[str]:
     keys = cast("list[bytes]", client.keys(f"{PREFIX}*"))
-    return sorted(key.decode().removeprefix(PREFIX) for key in keys)
+    return sorted({key.decode().removeprefix(PREFIX).partition("#")[0] for key in keys})
+
+
+def stands(client: Redis, topic: str, timer_id: str) -> tuple[bool, bool]:
+    """Whether Redis has a timer, in any partition or on its way between two, and a record of it."""
+    there = recorded = False
+    for partition in partitions_of(client, topic):
+        key = partial(KeyNames().key, topic=partition)
+        there = there or client.zscore(key("timeline"), timer_id) is not None
+        there = there or bool(client.hexists(key("move"), f"t{timer_id}"))
+        recorded = recorded or bool(client.hexists(key("leases"), timer_id))
+    return there, recorded
 
 
 def report_of(
@@ -50,12 +88,9 @@ def report_of(
     for batch in batches:
         audit.add(batch)
     names = list(audit.unreconciled())
-    keys = KeyNames().of(topic)
-    standing = [
-        (client.zscore(keys[0], name) is not None, bool(client.hexists(keys[2], name))) for name in names
-    ]
-    audit.reconcile(names, standing)
-    more = journal_of(client, topic)[len(batches) :]
+    audit.reconcile(names, [stands(client, topic, name) for name in names])
+    seen = {batch.entry for batch in batches}
+    more = [batch for batch in journal_of(client, topic) if batch.entry not in seen]
     for batch in more:
         audit.add(batch)
     return batches + more, audit.report(at_rest=at_rest, reconciled=True)

@@ -67,8 +67,8 @@ HAND_OVERS = frozenset({RecordKind.LEFT, RecordKind.ARRIVED, RecordKind.RETURNED
 
 class HandOver(NamedTuple):
     """What the journals of two partitions call a batch that goes from one to the other: the epoch of the
-    layout by which the topic moves, both partitions, and a name. Of those that leave one partition the later
-    one has the higher `rank`."""
+    layout by which the topic moves, both partitions, and a name. The later of two that leave a partition has
+    the higher `rank`."""
 
     epoch: int
     source: int
@@ -80,7 +80,7 @@ class HandOver(NamedTuple):
         """Read what a record says, such as `2:1>3:1767225600000000`. Raises `ValueError`."""
         found = _HAND_OVER.fullmatch(text)
         if found is None:
-            raise ValueError(f"{text!r} is no hand-over; one reads 2:1>3:1767225600000000")
+            raise ValueError(f"{text!r} is not a hand-over; one reads 2:1>3:1767225600000000")
         return cls(*map(int, found.groups()))
 
     @property

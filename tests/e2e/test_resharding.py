@@ -7,6 +7,7 @@ import random
 import time
 import urllib.request
 from collections.abc import Iterable
+from typing import Any
 
 from tests.chaos import count
 from tests.worlds.relay.processes import Ran, Relay, command
@@ -16,7 +17,6 @@ from tests.worlds.waiting import always, eventually
 
 TOPIC = "orders"
 SETTINGS = {
-    "RELAY_DEFAULTS__JOURNAL": "false",
     "RELAY_DEFAULTS__RETRY__MAX_ATTEMPTS": "1",
     "RELAY_REDIS__WRITE_TTL": "10",  # seconds: no call is given up that only has to wait on a busy machine
 }
@@ -107,6 +107,7 @@ def test_up_and_down_again_beside_everything(stage: Stage) -> None:
     producers[1].schedule_many(TOPIC, far, {})
     handled(stage, far, "what was moved is handled")
     eventually(lambda: standing(relays[0])["timers"] == 0, "nothing is left")
+    stage.judged(TOPIC, accepted=[*far, *dying, *held])
 
 
 def test_a_pause_goes_with_the_topic(stage: Stage) -> None:
@@ -206,11 +207,39 @@ def test_by_http(stage: Stage) -> None:
     assert (told.code, told.err.startswith(f"relay: {TOPIC} moves from 1 to 2 partitions;")) == (1, True)
 
 
-def test_a_journal_is_in_the_way(stage: Stage) -> None:
-    """A topic with a journal, which stays as it is."""
-    journaled = stage.relay("journaled")
-    producer = stage.producer(journaled)
-    producer.schedule_many(TOPIC, ["a"], {}, delay=HOURS)
-    ran = ask(journaled, "topics", "reshard", TOPIC, "--partitions", "2")
-    assert (ran.code, "the topic has a journal" in ran.err) == (2, True), ran.err
-    assert layout(stage) is None
+def test_audits_in_the_midst_of_moves(stage: Stage) -> None:
+    """Timers that are on their way are not taken for lost, whenever somebody asks. In the end the journals of
+    all partitions that there were prove every promise."""
+    relay = stage.relay(settings=SETTINGS)
+    producer = stage.producer(relay)
+    application = stage.application(relay, TOPIC)
+    far = ids("far", 3000)
+    producer.schedule_many(TOPIC, far, {}, delay=HOURS)
+    seen = 0
+    with Restless([producer], TOPIC, seed=1, name="restless"):
+        for partitions in (2, 4, 2, 1):
+            reshard(relay, partitions, "--max-rate", "1500/s", "--no-wait")
+            while " ".join(str(layout(stage)).split()[1:]).count(" "):
+                audited = audit(stage, relay)
+                assert audited["verdict"] == "proved", audited
+                seen += 1
+    assert seen > 4
+    producer.schedule_many(TOPIC, far, {})
+    handled(stage, far, "what was moved is handled")
+    eventually(lambda: standing(relay)["timers"] == 0, "nothing is left")
+    assert application.terminate() == 0
+    audited = audit(stage, relay, "--at-rest")
+    kinds = audited["journal"]["kinds"]
+    assert (audited["verdict"], audited["open"]) == ("proved", 0)
+    assert kinds["LEFT"] == kinds["ARRIVED"] > 4000
+    stage.judged(TOPIC, accepted=far)
+
+
+def audit(stage: Stage, relay: Relay, *options: str) -> Any:
+    """What the command says of the topic's journals."""
+    ran = command(
+        "audit", TOPIC, "--exclusive", "--json", *options, settings={"RELAY_REDIS__URL": stage.server.url}
+    )
+    assert ran.code in (0, 1, 2), ran.err
+    (document,) = ran.documents
+    return document

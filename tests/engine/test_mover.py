@@ -112,7 +112,6 @@ async def test_a_number_that_is_there_is_no_work(house: House) -> None:
         (0, TopicPolicy(), "must be a power of two"),
         (2048, TopicPolicy(), "must be a power of two"),
         (4, TopicPolicy(dispatch=Dispatch.LIST), "a topic with dispatch list has one"),
-        (4, TopicPolicy(journal=True), "while the topic has a journal"),
     ],
 )
 async def test_what_can_t_be(house: House, partitions: int, policy: TopicPolicy, problem: str) -> None:

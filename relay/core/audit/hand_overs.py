@@ -18,7 +18,7 @@ Remaining = tuple[str, Living, OnWay | None, Place]
 """A timer that has not ended, and its partition; or how it is on its way from that."""
 
 
-class TopicRules(AuditRules):
+class HandOverRules(AuditRules):
     """All rules, for the journals of all partitions of a topic.
 
     A timer is judged in each partition by itself, and what is known of it goes with it from one to the other.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from relay.core.audit.lateness import Lateness
-from relay.core.audit.places import Places
+from relay.core.audit.places import AuditedPartitions
 from relay.core.audit.report import Example, Findings, Promise
 from relay.core.audit.state import Living
 from relay.core.journal import JournalRecord, RecordKind, place_of
@@ -17,7 +17,7 @@ class Knowledge:
     """One topic's timers according to its records, the findings about them, and what all rules need."""
 
     def __init__(self, findings: Findings, exclusive: bool) -> None:
-        self.places = Places()
+        self.places = AuditedPartitions()
         self.place = self.places.at(0)
         """The partition whose record is judged."""
         self.counts: Counter[str] = Counter()

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from relay.core.audit.hand_overs import TopicRules
+from relay.core.audit.hand_overs import HandOverRules
 from relay.core.audit.report import Example, Findings, Promise
 from relay.core.audit.state import Living
 from relay.core.journal import JournalRecord, RecordKind
@@ -45,7 +45,7 @@ class Told(Findings):
         self._tell((promise, reason, example))
 
 
-class Apart(TopicRules):  # see 0056
+class Apart(HandOverRules):  # see 0056
     """Judges one timer after the other: `other` begins a timer, `see` takes its records in order, `remains`
     returns it if it lives.
 

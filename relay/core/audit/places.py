@@ -46,7 +46,7 @@ class OnWay:
     timer: Living
 
 
-class Places:
+class AuditedPartitions:
     """All partitions of a topic, and what is on its way between them."""
 
     def __init__(self) -> None:

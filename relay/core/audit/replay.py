@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from heapq import nsmallest
 
-from relay.core.audit.hand_overs import Remaining, TopicRules
+from relay.core.audit.hand_overs import HandOverRules, Remaining
 from relay.core.audit.places import OnWay
 from relay.core.audit.report import (
     LIVES,
@@ -41,7 +41,7 @@ class Audit:
     def __init__(self, *, exclusive: bool = False, examples: int = 5) -> None:
         self._findings = Findings(examples)
         self._examples = examples
-        self._rules = TopicRules(self._findings, exclusive)
+        self._rules = HandOverRules(self._findings, exclusive)
         self._kinds: Counter[RecordKind] = Counter()
         self._gaps: list[JournalGap] = []
         self._gap_count = self._missing = self._batches = 0

@@ -82,11 +82,6 @@ class Mover:  # see 0084
             raise InvalidField(
                 "partitions", f"can't be changed: a topic with dispatch {policy.dispatch.value} has one"
             )
-        if policy.journal:
-            raise InvalidField(
-                "partitions",
-                "can't be changed while the topic has a journal, which would not tell of the move",
-            )
         before = self._layouts.known(topic)
         layout = await self._moves.begin(topic, partitions, rate=rate)
         if before is None or before.epoch != layout.epoch:  # otherwise another relay has begun it
