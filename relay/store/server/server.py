@@ -314,9 +314,9 @@ class Server:  # see 0073
     def _choose_hints(self) -> None:
         self._scripts.publish_by(self._publish)
 
-    async def wake(self, topic: str) -> None:
-        """Publish a hint by itself: look now. Raises `StoreError`."""
-        await self.ask(self._publish, self.keys.channel(topic), "0")
+    async def hint(self, topic: str, text: bytes) -> None:
+        """Publish a hint by itself, such as `LOOK`. Raises `StoreError`."""
+        await self.ask(self._publish, self.keys.channel(topic), text)
 
     def doubt(self) -> None:
         """Have a Cluster looked at, without a wait: topics may have moved."""
