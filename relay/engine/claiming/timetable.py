@@ -6,9 +6,9 @@ import math
 from random import random
 
 from relay.core.instants import LATEST
+from relay.core.loop.wakeup import Wakeup
 from relay.core.pacing import Jitter, Pacing, seconds_until
 from relay.core.policy import TopicPolicy
-from relay.core.wakeup import Wakeup
 from relay.engine.clock import Clock
 
 PAUSED_POLL = 0.9

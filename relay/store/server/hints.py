@@ -16,8 +16,8 @@ from redis.exceptions import MovedError, ResponseError
 
 from relay.core.errors import StoreError, StoreUnavailable
 from relay.core.instants import from_score
+from relay.core.loop.wakeup import Wakeup
 from relay.core.ports import ignore_call
-from relay.core.wakeup import Wakeup
 from relay.store.server.cluster.redirects import REFUSALS
 from relay.store.server.cluster.slot_map import slot_of
 from relay.store.server.errors import translated_errors, words
