@@ -41,13 +41,13 @@ Headers = Mapping[str, str]
 class NoHints:
     """Nobody else schedules here."""
 
-    async def watch(self, topic: str, woken: object) -> None:
+    async def watch(self, topic: str, woken: object, called: object = None) -> None:
         """Nothing to hear."""
 
     async def unwatch(self, topic: str) -> None:
         """Nothing was heard."""
 
-    async def call_for_help(self, topic: str) -> None:
+    async def call_for_help(self, topic: str, rank: int) -> None:
         """There is no other relay."""
 
 

@@ -1,18 +1,16 @@
 """How long a call may take: as long as its caller waits, and a little less.
 
 At its end the caller is answered, and nothing that the call asked for is done any more: the store takes its
-own deadline from the scope that a call runs in.
+own deadline from the call that it works for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from time import monotonic
 
-import anyio
-
 from relay.core.errors import OutOfTime
+from relay.core.loop.call_ends import BoundedCall, CallEnds
 
 MARGIN = 0.1
 """Seconds of a call's time that are kept for the way of the answer, and for stalls that nobody sees: gRPC
@@ -40,16 +38,13 @@ class CallTime:  # see 0079
         seconds this process has stood still lately."""
         self._default = default
         self._stall = stall
+        self._ends = CallEnds()
 
-    @contextmanager
-    def bound(self, left: float | None) -> Iterator[None]:
-        """Run the body for as long as its caller waits: `left` seconds from now by what the caller has said,
-        None if it said nothing. Raises `OutOfTime`."""
+    def bound(self, left: float | None) -> BoundedCall:
+        """A context that a call runs in for as long as its caller waits: `left` seconds from now by what the
+        caller has said, None if it said nothing. Both raise `OutOfTime`."""
         left = self._default if left is None else left
         time = left - left * ROUNDED - min(MARGIN, left * MOST_MARGIN) - self._stall()
         if time <= 0:
             raise OutOfTime
-        with anyio.CancelScope(deadline=monotonic() + time) as scope:
-            yield
-        if scope.cancelled_caught:
-            raise OutOfTime
+        return self._ends.bound(monotonic() + time)

@@ -13,10 +13,17 @@ Jitter = Callable[[], float]
 MAX_LOSSES = 3
 
 HEAD_START = 0.005
-"""Seconds by which a poller that helps others is behind them: who has room comes first."""
+"""Seconds by which each poller that helps others is behind the one before it: who has room comes first."""
 
 HELP_AFTER = 0.1
-"""Seconds. Where a timer has been due for longer when it is taken, whoever was to take it needs help."""
+"""Seconds. Where a timer has been due for longer, whoever was to take it needs help."""
+
+LOOKS_LESS = 4
+"""How many times longer each poller waits than the one before it, until it looks whether it is needed: so the
+looks of all of them are hardly more than those of the first two, however many there are."""
+
+_LONGEST = 10
+"""The number of times that the wait grows by `LOOKS_LESS`, at most."""
 
 
 class FailureBackoff:
@@ -47,32 +54,36 @@ class Pacing:
     `polling_interval` is the floor, longer with each further loss (up to eight times), and
     jittered, so that relays which keep losing step back and do not wake as one.
 
-    A poller that stands back leaves a timer to others that falls due, for the time of its `patience`. That is
-    `max_polling_interval`. Where they need help, it is next to nothing; then it grows each time that the
-    poller comes in vain.
+    Where several relays poll a partition, each has a rank there. The first, of rank 0, takes a timer as it
+    falls due; the others leave it to those before them for the time of their `patience`. That is
+    `max_polling_interval` for rank 1, and `LOOKS_LESS` times that of the rank before for each further one.
+    Where the others need help, it is next to nothing; then it grows each time that the poller comes in vain.
     """
 
     def __init__(self, policy: TopicPolicy, jitter: Jitter) -> None:
         self._policy = policy
         self._jitter = jitter
         self._losses = 0
-        self.stands_back = False
-        """Whether timers are left to others."""
-        self.patience = 0.0
-        """For how long."""
+        self.rank = 0
+        """The number of relays that come before this one."""
+        self._help = math.inf
+        """The patience while others need help."""
 
-    def prefer(self) -> None:
-        """Leave timers to others no more."""
-        self.stands_back, self.patience = False, 0.0
+    def take_rank(self, rank: int) -> None:
+        """Come after `rank` others from now on."""
+        self.rank = rank
+        if not rank:
+            self._help = math.inf
 
-    def stand_back(self) -> None:
-        """Leave timers to others from now on."""
-        if not self.stands_back:
-            self.stands_back, self.patience = True, self._policy.max_polling_interval
+    @property
+    def patience(self) -> float:
+        """For how long a timer that falls due is left to others."""
+        return min(self._help, self._longest) if self.rank else 0.0
 
     def help(self) -> None:
         """Note that others don't take what is due."""
-        self.patience = HEAD_START if self.stands_back else 0.0
+        if self.rank:
+            self._help = HEAD_START * self.rank
 
     def after_claim(self, *, taken: bool, lost: bool, until_next: float, waited: float = 0.0) -> float:
         """Return the wait after a claim.
@@ -81,11 +92,11 @@ class Pacing:
         timer that had fallen due, and found nothing. `until_next` is the time to the topic's first remaining
         timer, infinite if there is none.
         """
-        longest = self._policy.max_polling_interval * (1.0 - 0.1 * self._jitter())
+        longest = self._longest * (1.0 - 0.1 * self._jitter())
         if until_next <= 0 or waited > HELP_AFTER:
             self.help()
-        elif lost and self.stands_back:
-            self.patience = min(max(2 * self.patience, HELP_AFTER), self._policy.max_polling_interval)
+        elif lost:
+            self._help = max(2 * self._help, HELP_AFTER)
         wait = 0.0 if until_next <= 0 else min(until_next + self.patience, longest)
         if taken:
             self._losses = 0
@@ -94,6 +105,12 @@ class Pacing:
         floor = self._policy.polling_interval * 2.0**self._losses * (0.5 + self._jitter())
         self._losses = min(self._losses + 1, MAX_LOSSES)
         return max(wait, min(floor, longest))
+
+    @property
+    def _longest(self) -> float:
+        """The longest time between two looks."""
+        times: int = LOOKS_LESS ** min(max(self.rank - 1, 0), _LONGEST)
+        return self._policy.max_polling_interval * times
 
 
 def seconds_until(instant: int | None, now: int) -> float:

@@ -246,22 +246,30 @@ class TopicStore(Protocol):
         ...
 
 
+def ignore_call(rank: int) -> None:
+    """Watch without hearing calls for help."""
+
+
 class WakeHints(Protocol):
     """Reports that a topic's first timer has become an earlier one, even through another relay.
 
     Hints may get lost, so those who wait for one also poll now and then.
     """
 
-    async def watch(self, topic: str, woken: Callable[[int], None]) -> None:
-        """Call `woken(due)` (microseconds) for each hint from now on."""
+    async def watch(
+        self, topic: str, woken: Callable[[int], None], called: Callable[[int], None] = ignore_call
+    ) -> None:
+        """From now on call `woken(due)` for each hint (microseconds; 0: look now) and `called(rank)` for each
+        call for help."""
         ...
 
     async def unwatch(self, topic: str) -> None:
         """Stop the calls."""
         ...
 
-    async def call_for_help(self, topic: str) -> None:
-        """Wake every relay that watches the topic: `woken(0)`. Like any hint, it may get lost."""
+    async def call_for_help(self, topic: str, rank: int) -> None:
+        """Tell every relay that watches the topic that the one of this rank is called (see `Pacing`), this
+        one included. Like any hint, it may get lost."""
         ...
 
 

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import anyio
 
-from relay.core.wakeup import Wakeup
+from relay.core.loop.wakeup import Wakeup
 
 TOGETHER = 0.5
 """Seconds between the instants to which a relay moves work that can be done a little earlier."""

@@ -94,7 +94,11 @@ class PunctualSelector(selectors.DefaultSelector):
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """See `selectors.BaseSelector.select`."""
         began = monotonic()
-        self._stalls.note(began - self._left)
+        if began - self._left >= LEAST_STALL:
+            self._stalls.note(began - self._left)
+        if timeout is not None and timeout <= 0:  # as in most turns of a loop that is at work
+            self._left = began  # a stall while it looks counts for the next turn
+            return self._look(0.0)
         end = None if timeout is None else began + timeout
         while True:
             span = TICK if end is None else max(min(end - began, TICK), 0.0)

@@ -10,9 +10,9 @@ from typing import TypeVar
 import anyio
 
 from relay.core.errors import GivenUp, StoreError, StoreUnavailable
+from relay.core.loop.wakeup import Wakeup
 from relay.core.pacing import FailureBackoff, Jitter
 from relay.core.ports import Places
-from relay.core.wakeup import Wakeup
 from relay.engine.clock import Clock
 from relay.engine.lanes import Lanes
 from relay.telemetry.metrics.catalogue import STORE_ERRORS

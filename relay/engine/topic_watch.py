@@ -6,9 +6,9 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from relay.core.errors import StoreError, StoreUnavailable
+from relay.core.loop.wakeup import Wakeup
 from relay.core.ports import MAX_PER_CALL, Places, TopicStore
 from relay.core.timers import TopicStats
-from relay.core.wakeup import Wakeup
 from relay.engine.clock import Clock
 from relay.engine.lanes import Lanes
 

@@ -18,8 +18,8 @@ from random import random
 
 import anyio
 
+from relay.core.loop.wakeup import Wakeup
 from relay.core.pacing import FailureBackoff, Jitter
-from relay.core.wakeup import Wakeup
 from relay.engine.delivery.leases import Lease
 from relay.engine.engine import Engine
 from relay.rpc.application import Application

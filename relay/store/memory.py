@@ -28,6 +28,7 @@ from relay.core.outcomes import (
     Verdict,
 )
 from relay.core.partitions import Layout, place_of
+from relay.core.ports import ignore_call
 from relay.core.timers import (
     NO_CONDITION,
     NO_CONTENT,
@@ -76,6 +77,7 @@ class MemoryStore:
         self._died = died
         self._topics: dict[str, dict[str, _Entry]] = {}
         self._watchers: dict[str, Callable[[int], None]] = {}
+        self._called: dict[str, Callable[[int], None]] = {}
         self.places = OnePlace(self.ping)
 
     async def ping(self) -> None:
@@ -246,18 +248,22 @@ class MemoryStore:
             self._died(topic, timer_id, effect)
         return effect
 
-    async def watch(self, topic: str, woken: Callable[[int], None]) -> None:
+    async def watch(
+        self, topic: str, woken: Callable[[int], None], called: Callable[[int], None] = ignore_call
+    ) -> None:
         """See `WakeHints.watch`."""
         self._watchers[topic] = woken
+        self._called[topic] = called
 
     async def unwatch(self, topic: str) -> None:
         """See `WakeHints.unwatch`."""
         self._watchers.pop(topic, None)
+        self._called.pop(topic, None)
 
-    async def call_for_help(self, topic: str) -> None:
+    async def call_for_help(self, topic: str, rank: int) -> None:
         """See `WakeHints.call_for_help`."""
-        if topic in self._watchers:
-            self._watchers[topic](0)
+        if topic in self._called:
+            self._called[topic](rank)
 
     def _entries(self, topic: str) -> dict[str, _Entry]:
         return self._topics.setdefault(place_of(topic), {})

@@ -12,7 +12,7 @@ import grpc.aio
 import pytest
 
 from relay.client.calls.backoff import RetryBackoff
-from relay.client.handling import outcomes
+from relay.client.handling import settlements
 from relay.client.handling.lease import DeliveryLease
 from relay.client.handling.outbox import MAX_FRAME, Outbox, of_a_stream
 from relay.v1 import delivery_service_pb2 as pb
@@ -69,7 +69,7 @@ class Desk:
     def receipt(self, token: bytes) -> None:
         self.outbox.gather().add_receipt(DeliveryLease(pb.Delivery(token=token), cast("Any", None)))
 
-    def outcome(self, token: bytes, settlement: pb.Settlement = outcomes.ACK) -> None:
+    def outcome(self, token: bytes, settlement: pb.Settlement = settlements.ACK) -> None:
         self.outbox.gather().add_settlement(token, settlement)
 
     async def close(self) -> None:
@@ -131,7 +131,7 @@ async def test_what_comes_during_a_write_shares_the_next_message(desk: Desk) -> 
 async def test_what_is_acknowledged_is_a_list_where_the_relay_reads_one(newer: Desk) -> None:
     """And a message has no more outcomes than before, whichever way each is said."""
     for number in range(MAX_FRAME):
-        newer.outcome(b"%d" % number, outcomes.EXTEND if number % 2 else outcomes.ACK)
+        newer.outcome(b"%d" % number, settlements.EXTEND if number % 2 else settlements.ACK)
     newer.outcome(b"over")
     newer.outbox.finish()
     for _ in range(2):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from relay.core import errors
 from relay.core.outcomes import nonces
-from relay.core.pacing import FailureBackoff, Pacing, seconds_until
+from relay.core.pacing import HEAD_START, FailureBackoff, Pacing, seconds_until
 from relay.core.policy import TopicPolicy
 
 POLICY = TopicPolicy(polling_interval=0.05, max_polling_interval=5.0)
@@ -94,6 +94,26 @@ def test_who_loses_steps_back() -> None:
     assert lost == pytest.approx([0.05, 0.1, 0.2, 0.4, 0.4, 0.4])
     assert pacing.after_claim(taken=True, lost=False, until_next=0) == 0
     assert pacing.after_claim(taken=False, lost=True, until_next=0) == pytest.approx(0.05)
+
+
+def test_who_comes_second_leaves_timers_to_the_first() -> None:
+    """For `max_polling_interval`, each further rank for four times as long. While help is needed that is next
+    to nothing; whoever came first meanwhile has forgotten it."""
+    pacing = Pacing(POLICY, lambda: 0.0)
+    found = []
+    for rank in range(4):
+        pacing.take_rank(rank)
+        found.append(pacing.patience)
+    assert found == [0, *(POLICY.max_polling_interval * times for times in (1, 4, 16))]
+    pacing.take_rank(2)
+    pacing.help()
+    assert pacing.patience == 2 * HEAD_START
+    for wait in (0.1, 0.2, 0.4):
+        pacing.after_claim(taken=False, lost=True, until_next=math.inf)
+        assert pacing.patience == pytest.approx(wait)
+    pacing.take_rank(0)
+    pacing.take_rank(1)
+    assert pacing.patience == POLICY.max_polling_interval
 
 
 def test_seconds_until() -> None:

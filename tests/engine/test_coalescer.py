@@ -12,6 +12,7 @@ import anyio
 import pytest
 
 from relay.core.errors import GivenUp, InvalidField, ServiceError, StoreUnavailable
+from relay.core.loop.call_ends import CallEnds
 from relay.engine.clock import Clock, SystemClock
 from relay.engine.coalescing.coalescer import Coalescer
 from relay.engine.coalescing.lane import AT_ONCE, CROWD, LINGER, LINGER_EACH, MAX_BYTES
@@ -449,9 +450,8 @@ async def test_a_big_batch_that_fails_makes_room(store: Store) -> None:
 
 async def within(store: Store, deadline: float, *items: str) -> list[str | ServiceError]:
     """A caller that waits until then."""
-    with anyio.CancelScope(deadline=deadline):
+    with CallEnds().bound(deadline):
         return (await store.coalescer.submit_many({"t": list(items)}))["t"]
-    raise TimeoutError
 
 
 async def test_each_item_goes_with_the_deadline_of_its_caller(store: Store) -> None:

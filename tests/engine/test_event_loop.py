@@ -82,12 +82,21 @@ def frozen(monkeypatch: pytest.MonkeyPatch) -> Iterator[Frozen]:
     frozen.selector.close()
 
 
-@pytest.mark.parametrize("timeout", [0, 0.05, 30.0])
+@pytest.mark.parametrize("timeout", [0.05, 30.0])
 def test_a_wait_that_takes_longer_than_it_should_is_a_stall(frozen: Frozen, timeout: float) -> None:
     """The process was stopped while it waited, perhaps from the beginning: all of the wait counts."""
     frozen.frozen = 7.0
     frozen.selector.select(timeout)
     assert frozen.stalls.longest() == pytest.approx(7.0 + timeout if timeout < event_loop.TICK else 0.0)
+
+
+def test_a_look_without_a_wait_that_takes_long_counts_for_the_turn_after_it(frozen: Frozen) -> None:
+    """Which is a stall itself, from its beginning on."""
+    frozen.frozen = 7.0
+    frozen.selector.select(0)
+    assert frozen.selector.turn() == 7.0
+    frozen.selector.select(0)
+    assert frozen.stalls.longest() == 7.0
 
 
 def test_a_long_wait_is_no_stall(frozen: Frozen) -> None:

@@ -11,11 +11,11 @@ import anyio
 import pytest
 
 from relay.core.errors import StoreUnavailable
-from relay.core.pacing import HEAD_START
+from relay.core.pacing import HEAD_START, HELP_AFTER
 from relay.core.partitions import Layout, place_of
-from relay.engine.claiming.poller import CALL_AGAIN, GATHER
+from relay.engine.claiming.poller import CALL_AGAIN
 from relay.engine.claiming.preference import BEAT, KEPT, LASTS
-from relay.engine.claiming.rendezvous import preferred
+from relay.engine.claiming.rendezvous import ranks
 from relay.engine.engine import Engine
 from tests.worlds.engine.doubles import Hints
 from tests.worlds.engine.fake_clock import settle
@@ -42,18 +42,14 @@ async def agree(world: World) -> None:
     await world.advance(KEPT * BEAT)
 
 
-def count_calls(world: World) -> int:
-    """How often a relay has called others for help."""
-    return sum(hints.count("call_for_help") for hints in world.hints.all)
+def count_calls(world: World, *partition: str) -> int:
+    """How often a relay has called others for help, in all or at one partition."""
+    return sum(hints.count("call_for_help", *partition) for hints in world.hints.all)
 
 
 def prefers(engine: Engine) -> set[str]:
     """The partitions that a relay polls first."""
-    return {
-        partition
-        for partition, poller in engine._loops._pollers.items()
-        if not poller._timetable._pacing.stands_back
-    }
+    return {partition for partition, poller in engine._loops._pollers.items() if not poller._timetable.rank}
 
 
 @asynccontextmanager
@@ -66,26 +62,30 @@ async def doomed(world: World) -> AsyncIterator[tuple[Engine, anyio.CancelScope]
         tasks.cancel_scope.cancel()
 
 
-async def test_the_partitions_are_shared_out(world: World) -> None:
-    """Each is polled first by one relay; in a steady state hardly a claim is in vain, and both have work."""
-    layout = world.layouts.put(TOPIC, 8)
-    apps = [await world.app(), await world.app(engine=await world.relay())]
+@pytest.mark.parametrize(("relays", "partitions"), [(2, 8), (3, 8), (10, 16), (10, 4)])
+async def test_the_partitions_are_shared_out(world: World, relays: int, partitions: int) -> None:
+    """Each is polled first by one relay; in a steady state of four timers a second and partition hardly a
+    claim is in vain, however many relays there are, and all have work if there is enough."""
+    layout = world.layouts.put(TOPIC, partitions)
+    apps = [await world.app(), *[await world.app(engine=await world.relay()) for _ in range(1, relays)]]
     await agree(world)
-    first, second = (prefers(app.engine) for app in apps)
-    assert first | second == set(layout.partitions)
-    assert len(first) == len(second) == 4
-    before, taken = world.store.count("claim"), [0, 0]
-    for round_ in range(400):
-        await fall_due(world, layout.partitions[round_ % 8], delay=1 / 32)
-        await world.advance(1 / 32)
+    found = [prefers(app.engine) for app in apps]
+    assert sorted(name for each in found for name in each) == sorted(layout.partitions)
+    assert {len(each) for each in found} <= {partitions // relays, -(-partitions // relays)}
+    await world.advance(5.0)  # their last looks from before they knew of each other are done
+    before, taken, number = world.store.count("claim"), [0] * relays, 80 * partitions
+    for round_ in range(number):
+        await fall_due(world, layout.partitions[round_ % partitions], delay=0.125 / partitions)
+        await world.advance(0.125 / partitions + 1e-6)  # a float may be a microsecond off
         for n, app in enumerate(apps):
             leases = app.take()
             taken[n] += len(leases)
             app.ack(leases)
-    assert sum(taken) == 400
-    assert max(world.counts.latenesses) < 1e-6
-    assert min(taken) >= 0.4 * 400
-    assert world.store.count("claim") - before <= 1.1 * 400
+        await world.advance(0.125 / partitions)
+    assert sum(taken) == number
+    assert max(world.counts.latenesses) < 1e-5
+    assert min(taken) >= 0.8 * (partitions // relays) * 80
+    assert world.store.count("claim") - before <= 1.1 * number
 
 
 async def test_a_topic_of_one_partition_is_everybodys(world: World) -> None:
@@ -94,16 +94,6 @@ async def test_a_topic_of_one_partition_is_everybodys(world: World) -> None:
     await world.app(engine=await world.relay())
     await agree(world)
     assert world.beats.calls == []
-
-
-async def test_more_relays_than_partitions(world: World) -> None:
-    """Each polls one of them first: the application beside it has work, too."""
-    layout = world.layouts.put(TOPIC, 2)
-    apps = [await world.app(), *[await world.app(engine=await world.relay()) for _ in range(4)]]
-    await agree(world)
-    found = [prefers(app.engine) for app in apps]
-    assert {len(each) for each in found} == {1}
-    assert sorted(sum(partition in each for each in found) for partition in layout.partitions) == [2, 3]
 
 
 async def test_a_relay_that_dies_is_missed(world: World) -> None:
@@ -144,7 +134,7 @@ async def test_what_lies_unclaimed_is_taken_within_the_longest_interval(
 
 
 async def test_a_relay_without_room_calls_for_help(world: World) -> None:
-    """At once, and again for as long as it has no room; no timer waits for an application that is busy."""
+    """Soon, and again for as long as it has no room; hardly a timer waits for an application that is busy."""
     world.tune(max_polling_interval=LONG)
     world.layouts.put(TOPIC, 2)
     app, busy = await world.app(), await world.app(engine=await world.relay(), max_outstanding=1)
@@ -153,7 +143,9 @@ async def test_a_relay_without_room_calls_for_help(world: World) -> None:
     await fall_due(world, partition)
     held = busy.one()
     name = await fall_due(world, partition)
-    await world.advance(GATHER)
+    await world.advance(HELP_AFTER / 2)
+    assert count_calls(world) == 0, "it may have room in a moment"
+    await world.advance(HELP_AFTER / 2 + 2 * HEAD_START)
     assert app.names() == [name]
     for _ in range(5):
         await world.advance(10 * CALL_AGAIN)
@@ -165,6 +157,78 @@ async def test_a_relay_without_room_calls_for_help(world: World) -> None:
     name = await fall_due(world, partition, delay=0.5)
     await world.advance(0.5)
     assert busy.names() == [name]
+
+
+async def test_a_relay_without_room_that_is_called_calls_the_next(world: World) -> None:
+    """One after the other, so that nobody else is woken: ten relays, and only the last one has room."""
+    world.tune(max_polling_interval=LONG)
+    layout = world.layouts.put(TOPIC, 2)
+    engines = [world.engine, *[await world.relay() for _ in range(9)]]
+    apps = [await world.app(engine=engine, max_outstanding=1) for engine in engines]
+    await agree(world)
+    partition = layout.partitions[0]
+    order = sorted(apps, key=lambda app: app.engine._loops._pollers[partition]._timetable.rank)
+    for _ in order[:-1]:
+        await fall_due(world, partition)
+        await world.advance(2.0)
+    assert [len(app.take()) for app in order] == [1] * 9 + [0]
+    before, called = world.store.count("claim", partition), count_calls(world, partition)
+    name = await fall_due(world, partition)
+    await world.advance(9 * HELP_AFTER + 0.5)
+    assert order[-1].names() == [name]
+    assert world.store.count("claim", partition) - before == 1
+    assert count_calls(world, partition) - called <= 2 * 9
+
+
+async def test_a_call_in_vain_costs_one_claim(world: World) -> None:
+    """Ten relays; one has no room, and nothing is due but its regular look."""
+    world.layouts.put(TOPIC, 10)
+    engines = [world.engine, *[await world.relay() for _ in range(9)]]
+    apps = [await world.app(engine=engine, max_outstanding=1) for engine in engines]
+    busy = apps[0]
+    await agree(world)
+    await world.advance(5.0)
+    (partition,) = prefers(busy.engine)
+    await fall_due(world, partition)
+    await world.advance(1e-6)
+    held = busy.one()
+    await world.advance(5.0)
+    before, called = world.store.count("claim", partition), count_calls(world)
+    await world.advance(60 * CALL_AGAIN)
+    calls = count_calls(world) - called
+    assert calls >= 50
+    assert world.store.count("claim", partition) - before <= calls + 60 / 5 * 2
+    busy.end(held)
+
+
+@pytest.mark.parametrize("due", [0, -3_600_000_000], ids=["look now", "long overdue"])
+async def test_a_hint_for_now_is_for_the_first(world: World, due: int) -> None:
+    """A bulk load, a pause, the release of a lease: whatever wakes all relays, one claims."""
+    world.tune(max_polling_interval=LONG)
+    layout = world.layouts.put(TOPIC, 2)
+    for _ in range(4):
+        await world.app(engine=await world.relay())
+    await agree(world)
+    before = world.store.count("claim")
+    for hints in world.hints.all:
+        for partition in layout.partitions:
+            if partition in hints.watchers:
+                hints.watchers[partition](due and world.clock.server() + due)
+    await world.advance(1.0)
+    assert world.store.count("claim") - before == 2
+
+
+async def test_relays_of_different_layouts_do_not_count_each_other(world: World) -> None:
+    """The partitions of the one are not those of the other, and nobody else may poll them."""
+    layout = world.layouts.put(TOPIC, 4)
+    app = await world.app()
+    other = Layout(TOPIC, 7, 4)
+    await world.beats.beat(TOPIC, f"somebody {other.text}", lasts=600_000_000)
+    await agree(world)
+    assert prefers(app.engine) == set(layout.partitions)
+    await world.beats.beat(TOPIC, f"somebody {layout.text}", lasts=600_000_000)
+    await agree(world)
+    assert len(prefers(app.engine)) == 2
 
 
 async def test_nobody_is_called_where_nobody_is(world: World) -> None:
@@ -209,7 +273,7 @@ async def test_help_ends(world: World) -> None:
     app, other = await world.app(), await world.app(engine=await world.relay())
     await agree(world)
     (partition,) = prefers(other.engine)
-    await world.hints.call_for_help(partition)
+    await world.hints.call_for_help(partition, 1)
     await settle()
     before = world.store.count("claim", partition)
     for _ in range(100):
@@ -273,7 +337,7 @@ async def test_a_partition_that_changes_hands_has_somebody_all_the_time(
 ) -> None:
     """Race: a third relay comes, and a partition goes from the first to the second, which hears of it a
     heartbeat later."""
-    names = iter(f"{seed}-{n}" for n in range(3))
+    names = (f"{seed}-{n}" for n in count())
     monkeypatch.setattr(secrets, "token_hex", lambda _: next(names))
     world.tune(max_polling_interval=LONG)
     layout = world.layouts.put(TOPIC, 16)
@@ -292,7 +356,8 @@ async def test_a_partition_that_changes_hands_has_somebody_all_the_time(
 
 
 async def test_a_heartbeat_that_fails_leaves_nothing_to_others(world: World) -> None:
-    """As if the relay were alone, until Redis says who else is there; the loop goes on."""
+    """Once the last one counts no more: as if the relay were alone, until Redis says who else is there. The
+    loop goes on."""
     layout = world.layouts.put(TOPIC, 4)
     app = await world.app()
     await world.app(engine=await world.relay())
@@ -300,6 +365,8 @@ async def test_a_heartbeat_that_fails_leaves_nothing_to_others(world: World) -> 
     assert len(prefers(app.engine)) == 2
     away = world.beats.fail("beat", StoreUnavailable("gone"))
     await world.advance(BEAT)
+    assert len(prefers(app.engine)) == 2
+    await world.advance(LASTS)
     assert prefers(app.engine) == set(layout.partitions)
     broken = world.beats.fail("beat", RuntimeError("a defect"))
     away.open()
@@ -325,20 +392,21 @@ async def test_partitions_are_shared_out_anew_after_a_change_of_their_number(wor
     assert set().union(*shares) == set(layout.partitions)
 
 
-def test_shares_are_even_and_change_little() -> None:
-    """Everybody computes the same, whatever the order in which the names came."""
+def test_ranks() -> None:
+    """Everybody computes the same, whatever the order in which the names came; the first ones have even
+    shares, and little changes where a relay goes."""
     partitions = [place_of(name) for name in Layout(TOPIC, 1, 64).partitions]
     for number in (1, 2, 3, 5, 9, 33, 63, 64, 65, 66):
         relays = [f"relay-{n}" for n in range(number)]
-        shares = {relay: preferred(relay, relays, partitions) for relay in relays}
-        assert shares["relay-0"] == preferred("relay-0", relays[::-1], partitions[::-1])
-        assert set().union(*shares.values()) == set(partitions)
-        sizes = {len(share) for share in shares.values()}
-        assert sizes <= ({64 // number, -(-64 // number)} if number <= 64 else {1})
-        takers = {sum(name in share for share in shares.values()) for name in partitions}
-        assert takers <= ({1} if number <= 64 else {number // 64, -(-number // 64)})
+        found = {relay: ranks(relay, relays, partitions) for relay in relays}
+        assert found["relay-0"] == ranks("relay-0", relays[::-1], partitions[::-1])
+        for partition in partitions:
+            assert sorted(each[partition] for each in found.values()) == list(range(number))
+        shares = {list(each.values()).count(0) for each in found.values()}
+        assert shares <= {64 // number, -(-64 // number)}
     five = [f"relay-{n}" for n in range(5)]
-    stay = sum(
-        len(preferred(relay, five, partitions) & preferred(relay, five[1:], partitions)) for relay in five[1:]
-    )
+    stay = 0
+    for relay in five[1:]:
+        before, after = ranks(relay, five, partitions), ranks(relay, five[1:], partitions)
+        stay += sum(before[partition] == after[partition] == 0 for partition in partitions)
     assert stay >= 40, "where a relay goes, most of the others' partitions stay"

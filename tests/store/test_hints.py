@@ -60,21 +60,24 @@ async def test_an_earlier_timer_wakes(store: RedisStore, keyspace: Keyspace) -> 
 
 
 async def test_a_call_for_help(store: RedisStore, redis_server: RunningServer, keyspace: Keyspace) -> None:
-    """Every watcher of the partition hears it, the caller's own as well, and no other's."""
+    """Every watcher of the partition hears which rank is called, the caller's own as well, and no other's."""
     topic = keyspace.topic()
     third, other = Layout(topic, 1, 4).partitions[2:]
     heard: dict[str, list[int]] = {"near": [], "far": [], "other": []}
+    called: dict[str, list[int]] = {"near": [], "far": [], "other": []}
     async with Server(redis_server.url, timeout=60.0) as server, anyio.create_task_group() as group:
         near, far = RedisHints(store._server), RedisHints(server)
         group.start_soon(near.run)
         group.start_soon(far.run)
-        await near.watch(third, heard["near"].append)
-        await far.watch(third, heard["far"].append)
-        await far.watch(other, heard["other"].append)
+        await near.watch(third, heard["near"].append, called["near"].append)
+        await far.watch(third, heard["far"].append, called["far"].append)
+        await far.watch(other, heard["other"].append, called["other"].append)
         await until(lambda: all_heard(heard))
-        await near.call_for_help(third)
-        await until(lambda: heard["near"] == heard["far"] == [0, 0])
-        assert heard["other"] == [0]
+        await near.call_for_help(third, 1)
+        await near.call_for_help(third, 12)
+        await until(lambda: called["near"] == called["far"] == [1, 12])
+        assert called["other"] == []
+        assert set(heard["near"] + heard["far"] + heard["other"]) == {0}
         group.cancel_scope.cancel()
 
 
@@ -84,13 +87,13 @@ async def test_a_call_for_help_that_redis_refuses(
     """Nobody hears it; they come by themselves after a while."""
     refused: list[str] = []
 
-    async def refuse(topic: str) -> None:
+    async def refuse(topic: str, text: bytes) -> None:
         refused.append(topic)
         raise StoreRefused("NOPERM")
 
-    monkeypatch.setattr(store._server, "wake", refuse)
+    monkeypatch.setattr(store._server, "hint", refuse)
     topic = keyspace.topic()
-    await RedisHints(store._server).call_for_help(topic)
+    await RedisHints(store._server).call_for_help(topic, 1)
     assert refused == [topic]
 
 
@@ -194,7 +197,7 @@ async def test_what_others_publish(store: RedisStore, keyspace: Keyspace) -> Non
         group.start_soon(hints.run)
         await hints.watch(topic, heard.append)
         await until(lambda: heard == [0])
-        for message in (b"", b"soon", b"\xff", b"nan", b"5.5"):
+        for message in (b"", b"soon", b"\xff", b"nan", b"help", b"help ", b"help me", b"5.5"):
             await store._server.ask("PUBLISH", f"timers_wake:{topic}", message)
         await until(lambda: 5_500_000 in heard)
         assert heard in ([0, 5_500_000], [0, 0, 5_500_000])

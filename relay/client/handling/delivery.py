@@ -10,7 +10,7 @@ from typing import Any
 from relay.client import arguments
 from relay.client.arguments import Seconds
 from relay.client.errors import DeliveryLost
-from relay.client.handling import outcomes
+from relay.client.handling import settlements
 from relay.client.handling.lease import DeliveryLease, Sent
 
 
@@ -45,7 +45,7 @@ class Nack(Exception):
         self, retry_after: Seconds | None = None, reason: str = "", *, retryable: bool = True
     ) -> None:
         super().__init__(reason)
-        self.settlement = outcomes.nack(retry_after, reason, retryable=retryable)
+        self.settlement = settlements.nack(retry_after, reason, retryable=retryable)
         self.retry_after = retry_after
         self.reason = reason
         self.retryable = retryable
@@ -61,7 +61,7 @@ class Reject(Exception):
 
     def __init__(self, reason: str = "") -> None:
         super().__init__(reason)
-        self.settlement = outcomes.reject(reason)
+        self.settlement = settlements.reject(reason)
         self.reason = reason
 
 
@@ -84,7 +84,7 @@ class Reschedule(Exception):
         payload: bytes | None = None,
     ) -> None:
         super().__init__()
-        self.settlement = outcomes.reschedule(delay, due_time, payload)
+        self.settlement = settlements.reschedule(delay, due_time, payload)
 
 
 class Delivery:
@@ -179,17 +179,17 @@ class Delivery:
 
         Raises `AlreadySettled` or `DeliveryLost`, as the next four methods do.
         """
-        await _sent(self._lease.settle(outcomes.ACK))
+        await _sent(self._lease.settle(settlements.ACK))
 
     async def nack(
         self, *, retry_after: Seconds | None = None, reason: str = "", retryable: bool = True
     ) -> None:
         """Say that this attempt failed, and that the timer is to be delivered again; see `Nack`."""
-        await _sent(self._lease.settle(outcomes.nack(retry_after, reason, retryable=retryable)))
+        await _sent(self._lease.settle(settlements.nack(retry_after, reason, retryable=retryable)))
 
     async def reject(self, reason: str = "") -> None:
         """Say that the timer is dead, and never to be delivered again; see `Reject`."""
-        await _sent(self._lease.settle(outcomes.reject(reason)))
+        await _sent(self._lease.settle(settlements.reject(reason)))
 
     async def reschedule(
         self,
@@ -199,7 +199,7 @@ class Delivery:
         payload: bytes | None = None,
     ) -> None:
         """Say that the timer is done for now, and due again at another time; see `Reschedule`."""
-        await _sent(self._lease.settle(outcomes.reschedule(delay, due_time, payload)))
+        await _sent(self._lease.settle(settlements.reschedule(delay, due_time, payload)))
 
     async def extend(self) -> None:
         """Say that the handler is still at work: the lease is renewed now, and `delivery_timeout` starts
@@ -208,7 +208,7 @@ class Delivery:
         This may be called any number of times before the outcome. Raises `UsageError` in a `PushHandlers`
         handler, whose call has all of `delivery_timeout`.
         """
-        await _sent(self._lease.settle(outcomes.EXTEND))
+        await _sent(self._lease.settle(settlements.EXTEND))
 
     def __repr__(self) -> str:
         return f"<Delivery {self._lease}>"

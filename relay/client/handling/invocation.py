@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from relay.client import trace_context
 from relay.client.errors import AlreadySettled, DeliveryLost
-from relay.client.handling import outcomes
+from relay.client.handling import settlements
 from relay.client.handling.delivery import AckPolicy, Delivery, Nack, Reject, Reschedule
 from relay.client.handling.handlers import Handler, Registration
 from relay.client.handling.lease import DeliveryLease
@@ -70,7 +70,7 @@ class Invocation:
             self._failed(lease, error)
         else:
             if not lease.settled and self._policy is not AckPolicy.MANUAL:
-                _settle(lease, outcomes.ACK)
+                _settle(lease, settlements.ACK)
 
     def close(self) -> None:
         """Let the threads end, without waiting for one that still runs."""
@@ -83,9 +83,9 @@ class Invocation:
             return
         reason = type(error).__name__  # alone: an exception's words may quote the payload
         if self._policy is AckPolicy.NACK_ON_ERROR:
-            _settle(lease, outcomes.nack(None, reason, retryable=True))
+            _settle(lease, settlements.nack(None, reason, retryable=True))
         else:
-            _settle(lease, outcomes.reject(reason))
+            _settle(lease, settlements.reject(reason))
 
     async def _call_in_thread(self, handler: Handler, delivery: Delivery) -> None:
         context = contextvars.copy_context()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from relay.client.errors import AlreadySettled, DeliveryLost
-from relay.client.handling import outcomes
+from relay.client.handling import settlements
 from relay.client.handling.delivery_columns import Row
 from relay.v1 import delivery_service_pb2 as pb
 
@@ -65,7 +65,7 @@ class DeliveryLease:
         sent = self.stream.settle(self.token, settlement)
         if sent is None:
             raise DeliveryLost(f"{self} was lost: its stream ended")
-        self.settled = settlement is not outcomes.EXTEND
+        self.settled = settlement is not settlements.EXTEND
         return sent
 
     def __str__(self) -> str:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import grpc.aio
 
-from relay.client.handling import outcomes
+from relay.client.handling import settlements
 from relay.client.handling.lease import DeliveryLease
 from relay.v1 import delivery_service_pb2 as pb
 
@@ -76,7 +76,7 @@ class Frame:
         """Add the outcome of a delivery, or an EXTEND."""
         if self._settlements is None:
             raise AssertionError("a frame of its own takes no outcomes")
-        if settlement is not outcomes.ACK:
+        if settlement is not settlements.ACK:
             self._settlements.add(token=token).MergeFrom(settlement)
         elif self._acknowledged is not None:  # by far the most
             self._acknowledged.append(token)

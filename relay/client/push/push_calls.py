@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import grpc
 import grpc.aio
 
-from relay.client.handling import outcomes
+from relay.client.handling import settlements
 from relay.client.handling.lease import DeliveryLease
 from relay.client.handling.outbox import Frame, Outbox
 from relay.client.push.push_places import PushCall, PushPlace
@@ -134,7 +134,7 @@ class BatchCall(PushCall):
     def cut_off(self, lease: DeliveryLease) -> None:
         """See `PushCall`."""
         if not self.closed:
-            lease.settle(outcomes.nack(None, CUT_OFF, retryable=True))
+            lease.settle(settlements.nack(None, CUT_OFF, retryable=True))
 
     def _say(self, token: bytes, settlement: delivery_pb.Settlement) -> Frame:
         frame = self._outbox.gather()

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 from relay.client.errors import UsageError
-from relay.client.handling import outcomes
+from relay.client.handling import settlements
 from relay.client.handling.delivery import AckPolicy
 from relay.client.handling.handlers import Registration
 from relay.client.handling.invocation import Invocation
@@ -104,7 +104,7 @@ class PushCall:
 
     def settle(self, token: bytes, settlement: delivery_pb.Settlement) -> Sent | None:
         """Answer; return None if nobody waits for the answer any more. Raises `UsageError` for EXTEND."""
-        if settlement is outcomes.EXTEND:
+        if settlement is settlements.EXTEND:
             raise UsageError("a pushed delivery can't be extended: its call has delivery_timeout, all of it")
         if self.closed:
             return None

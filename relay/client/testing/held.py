@@ -7,7 +7,7 @@ from datetime import timedelta
 from relay.api import frames, translate
 from relay.client import arguments
 from relay.client.errors import UsageError
-from relay.client.handling import outcomes
+from relay.client.handling import settlements
 from relay.client.handling.lease import DeliveryLease
 from relay.client.handling.reported_problems import TokenBook
 from relay.client.testing.records import Delivered, Outcome
@@ -68,7 +68,7 @@ class HeldDelivery:
     def settle(self, token: bytes, settlement: pb.Settlement) -> HeldDelivery:
         """See `Stream.settle`. The outcome is in the store when this returns. Raises `UsageError`."""
         with self._state.lock:
-            if settlement is outcomes.EXTEND:
+            if settlement is settlements.EXTEND:
                 if self._pushed:
                     raise UsageError("a pushed delivery can't be extended: its call has delivery_timeout")
                 self.silent_until = self._silence_ends()

@@ -13,6 +13,7 @@ import anyio
 from relay.core.errors import OpenOutcome, OtherLayout, StoreUnavailable
 from relay.core.instants import micros
 from relay.core.outcomes import ClaimRequest
+from relay.core.pacing import HELP_AFTER
 from relay.core.partitions import place_of, topic_of
 from relay.core.policy import TopicPolicy
 from relay.core.ports import LeaseSource
@@ -33,7 +34,7 @@ room for a whole batch, or a quarter of all places are free. Places that become 
 claim."""
 
 CALL_AGAIN = 1.0
-"""Seconds between two calls for help of a poller that has timers due and no room."""
+"""Seconds between two calls for help of a poller that is to claim and has no room."""
 
 log = logging.getLogger(__name__)
 
@@ -91,18 +92,18 @@ class Poller:
         """See `Timetable.due_at`."""
         self._timetable.due_at(instant)
 
-    def prefer(self, call_for_help: Callable[[], None] | None = None) -> None:
-        """Take due timers at once. Where there is no room for them, others are called for help, if there are
-        any."""
+    def take_rank(self, rank: int, call_for_help: Callable[[], None] | None = None) -> None:
+        """Come after `rank` other relays. `call_for_help` calls the one that comes next, if there is one:
+        that is done where there is no room for what this one is to claim."""
         is_new, self._call_for_help = self._call_for_help is None, call_for_help
-        self._timetable.prefer()
+        self._timetable.take_rank(rank)
         if is_new and call_for_help is not None:
             self._timetable.wakeup.set()  # it may have waited for room since before there were others
 
-    def stand_back(self) -> None:
-        """Leave due timers to relays that prefer the partition, unless they need help."""
-        self._call_for_help = None
-        self._timetable.stand_back()
+    def called(self, rank: int) -> None:
+        """Help, if the relay of this rank is called."""
+        if rank and rank == self._timetable.rank:
+            self._timetable.help()
 
     async def run(self) -> None:
         """Poll until cancelled."""
@@ -153,11 +154,12 @@ class Poller:
                 elif free or self._call_for_help is None:
                     await wakeup.wait()
                 else:
-                    wait = self._called_at + CALL_AGAIN - now
-                    if wait <= 0:
-                        self._called_at, wait = now, CALL_AGAIN
+                    call_at = max(self._timetable.next + HELP_AFTER, self._called_at + CALL_AGAIN)
+                    if call_at <= now:
+                        self._called_at = now
                         self._call_for_help()
-                    await self._clock.wait(wakeup, wait)
+                    else:
+                        await self._clock.wait(wakeup, call_at - now)
         finally:
             self._turns.leave(wakeup)
 

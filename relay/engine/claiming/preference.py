@@ -1,22 +1,22 @@
-"""Which partitions of a topic this relay polls first, and which it leaves to others."""
+"""Which partitions of a topic this relay polls first, and where it comes after others."""
 
 from __future__ import annotations
 
-import logging
-import secrets
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 
 import anyio
 from anyio.abc import TaskGroup
 
+from relay.core.errors import StoreUnavailable
 from relay.core.instants import micros
-from relay.core.partitions import place_of
+from relay.core.partitions import Layout, place_of
 from relay.core.ports import Heartbeats, WakeHints
 from relay.engine.claiming.poller import Poller
-from relay.engine.claiming.rendezvous import preferred
+from relay.engine.claiming.rendezvous import ranks
 from relay.engine.clock import Clock
+from relay.engine.redis_health import RedisHealth
 
 BEAT = 1.0
 """Seconds between two heartbeats."""
@@ -25,45 +25,51 @@ LASTS = 2.5
 """Seconds for which a heartbeat counts: a relay that has died is missed after that, and `BEAT`."""
 
 KEPT = 3
-"""The number of heartbeats whose shares count, the last one among them: so a relay keeps a partition that
+"""The number of heartbeats whose ranks count, the last one among them: so a relay keeps a partition that
 another one is to have for two heartbeats more."""
-
-log = logging.getLogger(__name__)
 
 
 class Preference:  # see 0086
-    """Has a topic's pollers poll first, or stand back, by the relays that poll the topic.
+    """Ranks a topic's pollers by the relays that poll the topic.
 
-    It is not a right: leases decide who has a timer, and relays that see different things lose time at most.
+    A rank is not a right: leases decide who has a timer, and relays that see different things lose time at
+    most. Only relays that know the same layout count each other: their partitions are the same.
 
     This has a race: a relay comes, and a partition goes from one of the others to another. The one hears of
-    it, the other not yet, and nobody polls the partition first. So a relay takes a partition at once, and
+    it, the other not yet, and nobody polls the partition first. So a relay takes a better rank at once, and
     keeps it for some heartbeats after it was to give it up: by then all have heard of it.
     """
 
     def __init__(
         self,
-        topic: str,
+        relay: str,
+        layout: Layout,
         pollers: Mapping[str, Poller],
         heartbeats: Heartbeats,
         hints: WakeHints,
+        redis_health: RedisHealth,
         clock: Clock,
         tasks: TaskGroup,
     ) -> None:
-        """`pollers` has one for each partition of the topic."""
-        self._topic = topic
+        """`relay` is this relay's name; `pollers` has one for each partition of the topic."""
+        self._relay = relay
+        self._topic = layout.topic
+        self._layout = f" {layout.text}"
+        """How the names end of those that know the same layout."""
         self._pollers = pollers
-        self._places = {place_of(partition): partition for partition in pollers}
         self._heartbeats = heartbeats
         self._hints = hints
+        self._redis_health = redis_health
         self._clock = clock
         self._tasks = tasks
-        self._relay = secrets.token_hex(8)
         self._has_left = False
+        self._refused = False
         self._others: frozenset[str] | None = None
         """The other relays that poll the topic, by the last heartbeat."""
-        self._shares: deque[frozenset[str]] = deque(maxlen=KEPT)
-        """The partitions that the relay was to poll first, by each of the last heartbeats."""
+        self._heard_at = clock.now()
+        """When Redis said so."""
+        self._ranks: deque[Mapping[str, int]] = deque(maxlen=KEPT)
+        """This relay's rank at each partition, by each of the last heartbeats."""
 
     async def run(self) -> None:
         """Beat until cancelled, or until the relay leaves."""
@@ -76,46 +82,58 @@ class Preference:  # see 0086
             await self._clock.sleep(BEAT)
 
     async def leave(self) -> None:
-        """Say that this relay takes no more timers of the topic, and call others to its partitions."""
+        """Say that this relay takes no more timers of the topic, and call the next ones to where it came
+        first."""
         if self._has_left:
             return
         self._has_left = True
-        for poller in self._pollers.values():
-            poller.stand_back()  # a relay without room for good calls nobody
+        for partition, poller in self._pollers.items():
+            poller.take_rank(self._rank(partition))  # a relay without room for good calls nobody
         others = await self._beat(0)
-        for partition in self._first() if others else ():
-            await self._hints.call_for_help(partition)
+        async with anyio.create_task_group() as tasks:
+            for partition in self._pollers:
+                if others and not self._rank(partition):
+                    tasks.start_soon(self._hints.call_for_help, partition, 1)
 
     async def _beat(self, lasts: float) -> frozenset[str]:
-        """The other relays that poll the topic; none if Redis does not say, so that no timer waits for a
-        relay that is not there."""
-        found: Sequence[str] = ()
+        """The other relays that poll the topic. If Redis does not say, those of the last time for as long as
+        their heartbeats count, then none: no timer waits for a relay that is not there."""
+        name = self._relay + self._layout
         with anyio.move_on_after(LASTS):
             try:
-                found = await self._heartbeats.beat(self._topic, self._relay, lasts=micros(lasts))
+                found = await self._heartbeats.beat(self._topic, name, lasts=micros(lasts))
+            except StoreUnavailable:
+                pass
             except Exception as failure:  # noqa: BLE001  (whatever it is, it must not end the loop)
-                log.debug("no heartbeat", extra={"topic": self._topic, "reason": str(failure)})
-        return frozenset(found) - {self._relay}
+                self._redis_health.refused(
+                    "Redis refuses heartbeats, so this relay does not share the partitions out with others",
+                    failure,
+                    said=self._refused,
+                    topic=self._topic,
+                )
+                self._refused = True
+            else:
+                self._heard_at = self._clock.now()
+                same = (each.removesuffix(self._layout) for each in found if each.endswith(self._layout))
+                return frozenset(same) - {self._relay}
+        counts = self._clock.now() < self._heard_at + LASTS
+        return self._others or frozenset() if counts else frozenset()
 
     def _learn(self, others: frozenset[str]) -> None:
-        if others == self._others:
-            share = self._shares[-1]
-        else:
+        if others != self._others:
             self._others = others
-            places = preferred(self._relay, others | {self._relay}, self._places)
-            share = frozenset(self._places[place] for place in places)
-        self._shares.append(share)
-        first = self._first()
+            places = {place_of(partition): partition for partition in self._pollers}
+            found = ranks(self._relay, others | {self._relay}, places)
+            self._ranks.append({places[place]: rank for place, rank in found.items()})
+        else:
+            self._ranks.append(self._ranks[-1])
         for partition, poller in self._pollers.items():
-            if partition not in first:
-                poller.stand_back()
-            elif others:
-                poller.prefer(partial(self._call_for_help, partition))
-            else:
-                poller.prefer()
+            rank = self._rank(partition)
+            is_last = rank >= len(others)
+            poller.take_rank(rank, None if is_last else partial(self._call_for_help, partition, rank + 1))
 
-    def _first(self) -> frozenset[str]:
-        return frozenset().union(*self._shares)
+    def _rank(self, partition: str) -> int:
+        return min((each[partition] for each in self._ranks), default=0)
 
-    def _call_for_help(self, partition: str) -> None:
-        self._tasks.start_soon(self._hints.call_for_help, partition)
+    def _call_for_help(self, partition: str, rank: int) -> None:
+        self._tasks.start_soon(self._hints.call_for_help, partition, rank)

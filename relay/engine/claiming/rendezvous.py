@@ -1,43 +1,46 @@
-"""Which relay polls which partition of a topic first.
+"""In which order relays come that poll a partition of a topic.
 
 Every relay computes the same from the same names, so that nobody leads. It is rendezvous hashing (Thaler and
-Ravishankar, 1998) in even shares: of all pairs of a relay and a partition the one with the highest hash comes
-first, and neither side gets more than its share. Few pairs change where a relay comes or goes.
+Ravishankar, 1998): the relays come in the order of their hashes with the partition. But the first ones are
+chosen in even shares: of all pairs of a relay and a partition the one with the highest hash comes first, and
+no relay gets more than its share. Little changes where a relay comes or goes.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from hashlib import blake2b
 
 
-def preferred(relay: str, relays: Collection[str], partitions: Collection[str]) -> frozenset[str]:
-    """The partitions that a relay polls first among these relays, of which it is one.
+def ranks(relay: str, relays: Collection[str], partitions: Collection[str]) -> dict[str, int]:
+    """How many of these relays come before this one, which is among them, at each partition.
 
-    Each partition is polled first by somebody. No relay has more than one partition more than another; where
-    there are more relays than partitions, each has one, and shares it.
+    Each partition has one relay that comes first. No relay is the first at more than one partition more than
+    another is; where there are more relays than partitions, some are so nowhere.
     """
-    if len(relays) <= len(partitions):
-        pairs = _paired(partitions, relays)
-        return frozenset(partition for partition, chosen in pairs.items() if chosen == relay)
-    return frozenset((_paired(relays, partitions)[relay],))
+    hashes = {(one, other): _hash(one, other) for one in partitions for other in relays}
+    first = _first(hashes, len(partitions), len(relays))
+    return {
+        one: 0
+        if first[one] == relay
+        else 1 + sum(hashes[one, other] > hashes[one, relay] for other in relays if other != first[one])
+        for one in partitions
+    }
 
 
-def _paired(many: Collection[str], few: Collection[str]) -> dict[str, str]:
-    """One of the few for each of the many, in even shares."""
-    ranked = sorted(((_rank(one, other), one, other) for one in many for other in few), reverse=True)
-    pairs: dict[str, str] = {}
+def _first(hashes: Mapping[tuple[str, str], bytes], partitions: int, relays: int) -> dict[str, str]:
+    """The relay that comes first at each partition, in even shares."""
+    pairs = sorted(hashes, key=lambda pair: (hashes[pair], pair), reverse=True)
+    first: dict[str, str] = {}
     taken: Counter[str] = Counter()
-    for share in (len(many) // len(few), len(many) // len(few) + 1):
-        for _, one, other in ranked:
-            if one not in pairs and taken[other] < share:
-                pairs[one] = other
-                taken[other] += 1
-    return pairs
+    for share in (partitions // relays, partitions // relays + 1):
+        for partition, relay in pairs:
+            if partition not in first and taken[relay] < share:
+                first[partition] = relay
+                taken[relay] += 1
+    return first
 
 
-def _rank(one: str, other: str) -> bytes:
-    """The same for a pair whichever comes first."""
-    names = "\0".join(sorted((one, other)))
-    return blake2b(names.encode(errors="surrogateescape"), digest_size=8).digest()
+def _hash(partition: str, relay: str) -> bytes:
+    return blake2b(f"{partition}\0{relay}".encode(errors="surrogateescape"), digest_size=8).digest()

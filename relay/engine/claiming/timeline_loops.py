@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -77,6 +78,8 @@ class TimelineLoops:
         self._clock = clock
         self._instruments = instruments
         self._nonce = nonce
+        self._relay = secrets.token_hex(8)
+        """This relay's name in heartbeats."""
         self._polled: dict[str, _Polled] = {}
         self._pollers: dict[str, Poller] = {}
         """By partition."""
@@ -111,8 +114,16 @@ class TimelineLoops:
             polled.start(poller.run, self._tasks, poller.find_lost)
         self._pollers |= pollers
         if len(pollers) > 1 and self._stores.heartbeats is not None:
-            heartbeats, hints = self._stores.heartbeats, self._stores.hints
-            polled.preference = Preference(topic, pollers, heartbeats, hints, self._clock, self._tasks)
+            polled.preference = Preference(
+                self._relay,
+                layout,
+                pollers,
+                self._stores.heartbeats,
+                self._stores.hints,
+                self._redis_health,
+                self._clock,
+                self._tasks,
+            )
             polled.start(polled.preference.run, self._tasks, polled.preference.leave)
         self._tasks.start_soon(self._watch, layout.partitions)
 
@@ -128,9 +139,10 @@ class TimelineLoops:
 
     async def leave(self) -> None:
         """Call other relays to the partitions that this one polls first, since it takes no more timers."""
-        for polled in list(self._polled.values()):
-            if polled.preference is not None:
-                await polled.preference.leave()
+        async with anyio.create_task_group() as tasks:
+            for polled in self._polled.values():
+                if polled.preference is not None:
+                    tasks.start_soon(polled.preference.leave)
 
     @property
     def running(self) -> bool:
@@ -149,11 +161,16 @@ class TimelineLoops:
 
     def due_at(self, partition: str, due: int) -> None:
         """Look for due timers of the partition at `due` at the latest (microseconds by the server's clock; 0
-        means now)."""
+        means now); later, if other relays come first."""
         if partition in self._pollers:
             self._pollers[partition].due_at(due)
         if partition in self._promoters:
             self._promoters[partition].due_at(due)
+
+    def called(self, partition: str, rank: int) -> None:
+        """Help at the partition, if this relay has the rank that is called."""
+        if partition in self._pollers:
+            self._pollers[partition].called(rank)
 
     def _poller(self, partition: str) -> Poller:
         policy = self._policies(partition)
@@ -219,6 +236,7 @@ class TimelineLoops:
         for name in partitions:
             async with self._hints_lock:
                 if name in self._pollers or name in self._promoters:
-                    await self._stores.hints.watch(name, partial(self.due_at, name))
+                    hear = partial(self.due_at, name), partial(self.called, name)
+                    await self._stores.hints.watch(name, *hear)
                 else:
                     await self._stores.hints.unwatch(name)

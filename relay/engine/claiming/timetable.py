@@ -6,9 +6,9 @@ import math
 from random import random
 
 from relay.core.instants import LATEST
+from relay.core.loop.wakeup import Wakeup
 from relay.core.pacing import Jitter, Pacing, seconds_until
 from relay.core.policy import TopicPolicy
-from relay.core.wakeup import Wakeup
 from relay.engine.clock import Clock
 
 PAUSED_POLL = 0.9
@@ -44,23 +44,29 @@ class Timetable:
         """The server's time (microseconds) and ours (seconds) at the last call. Before the first
         one, any instant counts as past: one call too many is better than an overlooked timer."""
 
-    def prefer(self) -> None:
-        """Leave due timers to others no more; what they were to take may be due."""
-        if self._pacing.stands_back:
-            self._pacing.prefer()
+    @property
+    def rank(self) -> int:
+        """The number of relays that come before this one; see `Pacing`."""
+        return self._pacing.rank
+
+    def take_rank(self, rank: int) -> None:
+        """Come after `rank` other relays from now on. What those were to take that come after this one now
+        may be due."""
+        is_earlier = rank < self._pacing.rank
+        self._pacing.take_rank(rank)
+        if is_earlier:
             self.due_at(0)
 
-    def stand_back(self) -> None:
-        """Leave due timers to others from now on; see `Pacing`."""
-        self._pacing.stand_back()
+    def help(self) -> None:
+        """Call soon: those who come before this relay don't take what is due."""
+        self._pacing.help()
+        self.due_at(0)
 
     def due_at(self, instant: int) -> None:
-        """Call at `instant` at the latest (microseconds by the server's clock), if that is not left to
-        others; 0 means now, and that they need help."""
-        if instant == 0:
-            self._pacing.help()
+        """Call at `instant` at the latest (microseconds by the server's clock), or now if that is past; later
+        where others come first."""
         server, here = self._server_time
-        due = here + (instant - server) / 1e6 + self._pacing.patience
+        due = max(here + (instant - server) / 1e6, self.clock.now()) + self._pacing.patience
         if due < self.next:
             self.next = due
             # Timers that were due at the last call may have been taken by it.

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from itertools import chain, repeat
 from typing import Any, Generic, Protocol, Self, TypeAlias, TypeVar
 
-import anyio
-
 from relay.core.errors import ServiceError
+from relay.core.loop.call_ends import call_deadline
 
 
 class Sliced(Protocol):
@@ -29,15 +28,14 @@ class Waiter(Generic[Result]):
     """A caller that waits for the results of some items, in their order. One future serves them all: one for
     each would cost as much as the script call that stores them.
 
-    `deadline` is the instant at which it gives them up: the end of the scope that it is in, by the loop's
-    clock.
+    `deadline` is the instant at which it gives them up, in seconds by `time.monotonic`.
     """
 
     __slots__ = ("_left", "_results", "deadline", "told")
 
     def __init__(self, items: int) -> None:
         self.told: asyncio.Future[list[Result | ServiceError]] = asyncio.get_running_loop().create_future()
-        self.deadline = anyio.current_effective_deadline()
+        self.deadline = call_deadline()
         self._results: list[Any] = [None] * items
         self._left = items
 

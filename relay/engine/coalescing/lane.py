@@ -14,8 +14,8 @@ import anyio
 from anyio.abc import TaskGroup
 
 from relay.core.errors import InvalidField, ServiceError
+from relay.core.loop.wakeup import Wakeup
 from relay.core.ports import MAX_PER_CALL
-from relay.core.wakeup import Wakeup
 from relay.engine.clock import Clock
 from relay.engine.coalescing.batch import Batch, CallerShare, Items, Result, deadlines, fail, halves
 from relay.engine.lanes import Lanes

@@ -10,11 +10,11 @@ from typing import TypeAlias
 
 from relay.core.errors import StoreUnavailable
 from relay.core.instants import micros
+from relay.core.loop.wakeup import Wakeup
 from relay.core.outcomes import Extension, Verdict
 from relay.core.partitions import place_of
 from relay.core.policy import TopicPolicy
 from relay.core.ports import MAX_PER_CALL, Places, SourceOf
-from relay.core.wakeup import Wakeup
 from relay.engine.clock import Clock
 from relay.engine.delivery.dispatcher import Dispatcher
 from relay.engine.delivery.leases import Lease

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from itertools import chain
 
-from relay.core.wakeup import Wakeup
+from relay.core.loop.wakeup import Wakeup
 from relay.engine.clock import Clock
 from relay.engine.delivery.leases import Lease, Leases, by_claim
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from itertools import repeat
 
+from relay.core.loop.wakeup import Wakeup
 from relay.core.policy import TopicPolicy
 from relay.core.ports import Places, SourceOf
-from relay.core.wakeup import Wakeup
 from relay.engine.clock import Clock
 from relay.engine.delivery.ended_leases import EndedLeases
 from relay.engine.delivery.leases import Lease, by_claim

@@ -11,11 +11,11 @@ from itertools import islice
 
 from relay.core.errors import GivenUp, StoreUnavailable
 from relay.core.instants import micros
+from relay.core.loop.wakeup import Wakeup
 from relay.core.outcomes import Ending, Extension, Reason, Settled, Verb, Verdict
 from relay.core.partitions import place_of, topic_of
 from relay.core.policy import TopicPolicy
 from relay.core.ports import MAX_PER_CALL, SourceOf
-from relay.core.wakeup import Wakeup
 from relay.engine.clock import Clock
 from relay.engine.delivery.ended_leases import EndedLeases
 from relay.engine.delivery.leases import Lease, Leases

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from relay.core.wakeup import Wakeup
+from relay.core.loop.wakeup import Wakeup
 
 
 class Turns:

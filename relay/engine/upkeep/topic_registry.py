@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 
 from relay.core.errors import StoreError
+from relay.core.loop.wakeup import Wakeup
 from relay.core.ports import TopicStore
-from relay.core.wakeup import Wakeup
 from relay.engine.clock import Clock
 
 RETRY = 5.0

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import anyio
 from redis.asyncio.client import PubSub
@@ -16,7 +16,8 @@ from redis.exceptions import MovedError, ResponseError
 
 from relay.core.errors import StoreError, StoreUnavailable
 from relay.core.instants import from_score
-from relay.core.wakeup import Wakeup
+from relay.core.loop.wakeup import Wakeup
+from relay.core.ports import ignore_call
 from relay.store.server.cluster.redirects import REFUSALS
 from relay.store.server.cluster.slot_map import slot_of
 from relay.store.server.errors import translated_errors, words
@@ -34,6 +35,12 @@ HEARTBEAT = 5.0
 
 HEARING = 2.0
 """Seconds within which a message of our own must come back when hints are tried."""
+
+LOOK = b"0"
+"""The hint that says: look now."""
+
+HELP = b"help "
+"""What a call for help begins with; the rank that is called follows. Any other hint is a score."""
 
 SHARDED = ("ssubscribe", "sunsubscribe", "smessage")
 """What a Cluster calls the messages of pub/sub."""
@@ -66,13 +73,15 @@ class RedisHints:  # see 0009
         self.on_refused_hint = on_refused_hint
         # The nodes of a Cluster say by themselves which topics they have no more; no connection is outdated.
         server.places.changed.append(self._interrupt if server.is_cluster else self.renew)
-        self._watchers: dict[str, tuple[str, Callable[[int], None]]] = {}
+        self._watchers: dict[str, _Watcher] = {}
         self._changed = Wakeup()
         self._ears: dict[str, _Ear] = {}
 
-    async def watch(self, topic: str, woken: Callable[[int], None]) -> None:
+    async def watch(
+        self, topic: str, woken: Callable[[int], None], called: Callable[[int], None] = ignore_call
+    ) -> None:
         """See `WakeHints.watch`."""
-        self._watchers[self.server.keys.channel(topic)] = topic, woken
+        self._watchers[self.server.keys.channel(topic)] = _Watcher(topic, woken, called)
         self._interrupt()
 
     async def unwatch(self, topic: str) -> None:
@@ -80,10 +89,10 @@ class RedisHints:  # see 0009
         self._watchers.pop(self.server.keys.channel(topic), None)
         self._interrupt()
 
-    async def call_for_help(self, topic: str) -> None:
+    async def call_for_help(self, topic: str, rank: int) -> None:
         """See `WakeHints.call_for_help`. Where Redis refuses, others find out by themselves."""
         with suppress(StoreError):
-            await self.server.wake(topic)
+            await self.server.hint(topic, HELP + str(rank).encode())
 
     def renew(self) -> None:
         """Leave a server that is not the master any more, and look for the new one."""
@@ -111,7 +120,7 @@ class RedisHints:  # see 0009
         del self._ears[ear.place]
 
     def _places(self) -> set[str]:
-        return {self.server.places.of(topic) for topic, _ in self._watchers.values()}
+        return {self.server.places.of(watcher.topic) for watcher in self._watchers.values()}
 
     @property
     def is_deaf(self) -> bool:
@@ -121,12 +130,25 @@ class RedisHints:  # see 0009
     def wanted(self, place: str) -> set[str]:
         """The channels of the watched topics that a place has."""
         watched = self._watchers.items()
-        return {channel for channel, (topic, _) in watched if self.server.places.of(topic) == place}
+        return {channel for channel, watcher in watched if self.server.places.of(watcher.topic) == place}
 
-    def wake(self, channel: str, due: int) -> None:
-        """Tell the channel's watcher, if there still is one."""
-        if channel in self._watchers:
-            self._watchers[channel][1](due)
+    def heard(self, channel: str, text: bytes) -> None:
+        """Tell the channel's watcher, if there still is one. Raises `ValueError` if it is not a hint."""
+        if channel not in self._watchers:
+            return
+        watcher = self._watchers[channel]
+        if text.startswith(HELP):
+            watcher.called(int(text.removeprefix(HELP)))
+        else:
+            watcher.woken(from_score(float(text)))
+
+
+class _Watcher(NamedTuple):
+    """Who is told what is heard about a topic."""
+
+    topic: str
+    woken: Callable[[int], None]
+    called: Callable[[int], None]
 
 
 class _Ear:
@@ -243,12 +265,12 @@ class _Ear:
         kind = message["type"].removeprefix("s") if message["type"] in SHARDED else message["type"]
         if kind == "subscribe":
             self.is_deaf = False
-            self._hints.wake(name, 0)
+            self._hints.heard(name, LOOK)
         elif message["type"] == "sunsubscribe" and name in self._asked:
             self._lose(name)
         elif kind == "message" and isinstance(message["data"], bytes):
             with suppress(ValueError):
-                self._hints.wake(name, from_score(float(message["data"])))
+                self._hints.heard(name, message["data"])
 
 
 async def deafness(server: Server) -> list[str]:
@@ -279,7 +301,7 @@ async def deafness(server: Server) -> list[str]:
 
     async with await server.subscription(server.places.of(topic)) as pubsub:
         await attempt("subscribe to them", subscribe)
-        await attempt("publish them, as bulk loads do", partial(server.wake, topic))
+        await attempt("publish them, as bulk loads do", partial(server.hint, topic, LOOK))
         if not problems:
             await attempt("unsubscribe from them", hear)
     return problems

@@ -17,6 +17,7 @@ from redis.exceptions import NoScriptError, RedisError, ResponseError
 from relay.core.endpoints.redis_url import Address, parse
 from relay.core.errors import OtherLayout, StoreUnavailable
 from relay.core.journal import NO_JOURNALS, Journals
+from relay.core.loop.call_ends import call_deadline
 from relay.core.partitions import topic_of
 from relay.core.ports import Places
 from relay.store.keys import KeyNames
@@ -195,7 +196,8 @@ class Server:  # see 0073
     def _deadline(self, prepared: Prepared) -> float:
         """When a call that begins now is given up (monotonic seconds)."""
         last = max(prepared.deadlines, default=math.inf)
-        return min(anyio.current_effective_deadline(), monotonic() + self._write_ttl, last)
+        scope = anyio.current_effective_deadline()
+        return min(call_deadline(), scope, monotonic() + self._write_ttl, last)
 
     def _patience(self) -> float:
         """Until when a Cluster may send on what only reads (monotonic seconds)."""
@@ -314,9 +316,9 @@ class Server:  # see 0073
     def _choose_hints(self) -> None:
         self._scripts.publish_by(self._publish)
 
-    async def wake(self, topic: str) -> None:
-        """Publish a hint by itself: look now. Raises `StoreError`."""
-        await self.ask(self._publish, self.keys.channel(topic), "0")
+    async def hint(self, topic: str, text: bytes) -> None:
+        """Publish a hint by itself, such as `LOOK`. Raises `StoreError`."""
+        await self.ask(self._publish, self.keys.channel(topic), text)
 
     def doubt(self) -> None:
         """Have a Cluster looked at, without a wait: topics may have moved."""

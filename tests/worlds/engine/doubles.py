@@ -22,7 +22,7 @@ from relay.core.outcomes import (
     Verdict,
 )
 from relay.core.partitions import Layout
-from relay.core.ports import MAX_PER_CALL
+from relay.core.ports import MAX_PER_CALL, ignore_call
 from relay.core.timers import (
     NO_CONDITION,
     Changed,
@@ -300,27 +300,31 @@ class Hints(Doors):
     def __init__(self) -> None:
         super().__init__()
         self.watchers: dict[str, Callable[[int], None]] = {}
+        self.called: dict[str, Callable[[int], None]] = {}
         self.all: list[Hints] = [self]
 
-    async def watch(self, topic: str, woken: Callable[[int], None]) -> None:
+    async def watch(
+        self, topic: str, woken: Callable[[int], None], called: Callable[[int], None] = ignore_call
+    ) -> None:
         async def work() -> None:
-            self.watchers[topic] = woken
+            self.watchers[topic], self.called[topic] = woken, called
 
         await self.through("watch", topic, work)
 
     async def unwatch(self, topic: str) -> None:
         async def work() -> None:
             self.watchers.pop(topic, None)
+            self.called.pop(topic, None)
 
         await self.through("unwatch", topic, work)
 
-    async def call_for_help(self, topic: str) -> None:
+    async def call_for_help(self, topic: str, rank: int) -> None:
         async def work() -> None:
             for hints in self.all:
-                if topic in hints.watchers:
-                    hints.watchers[topic](0)
+                if topic in hints.called:
+                    hints.called[topic](rank)
 
-        await self.through("call_for_help", topic, work)
+        await self.through("call_for_help", topic, work, (rank,))
 
 
 class Beats(Doors):

@@ -12,7 +12,7 @@ from itertools import count
 import anyio
 
 from relay.core.instants import SECOND
-from relay.core.wakeup import Wakeup
+from relay.core.loop.wakeup import Wakeup
 
 EPOCH = 1_767_225_600 * SECOND
 """What the store's clock says when a `FakeClock` begins: 2026-01-01, in microseconds."""

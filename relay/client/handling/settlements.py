@@ -1,4 +1,4 @@
-"""The outcomes of a delivery as the wire has them: settlements that lack only their token.
+"""Settlements as the wire has them, which lack only their token: how a delivery ends, and EXTEND.
 
 Both the exceptions that a handler raises and the methods of a delivery use these. Wrong
 arguments raise `InvalidArgument`.

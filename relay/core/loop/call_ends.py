@@ -1,0 +1,105 @@
+"""Until when the callers of unary calls wait, and the end of calls that take longer."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from contextvars import ContextVar
+from time import monotonic
+from types import TracebackType
+from typing import Self
+
+from relay.core.errors import OutOfTime
+
+TOGETHER = 0.005
+"""Seconds within which calls are ended together: many that come at once don't wake the loop once each."""
+
+
+def call_deadline() -> float:
+    """When the call that this is a part of is given up by its caller (seconds by `time.monotonic`); infinity
+    outside of a call, and once it has ended."""
+    call = _current.get()
+    return math.inf if call is None else call.deadline
+
+
+class CallEnds:
+    """Ends calls at their deadlines, with one timer for all of them.
+
+    A cancel scope for each call, with a timer of its own, would cost a Schedule a tenth of the relay's CPU.
+    """
+
+    def __init__(self) -> None:
+        self._running: set[BoundedCall] = set()
+        self._next = math.inf
+        """When the timer goes off."""
+        self._timer: asyncio.TimerHandle | None = None
+
+    def bound(self, deadline: float) -> BoundedCall:
+        """A context in which a call runs until `deadline` (seconds by `time.monotonic`)."""
+        return BoundedCall(self, deadline)
+
+    def begin(self, call: BoundedCall) -> None:
+        """Note that a call runs."""
+        self._running.add(call)
+        if call.deadline < self._next:
+            self._set(call.deadline)
+
+    def end(self, call: BoundedCall) -> None:
+        """Note that a call has ended."""
+        self._running.discard(call)
+
+    def _set(self, instant: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._next = instant
+        self._timer = asyncio.get_running_loop().call_at(instant, self._end_overdue)
+
+    def _end_overdue(self) -> None:
+        now = monotonic()
+        overdue = [call for call in self._running if call.deadline <= now]
+        self._running.difference_update(overdue)
+        for call in overdue:
+            call.give_up()
+        self._timer, self._next = None, math.inf
+        first = min((call.deadline for call in self._running), default=math.inf)
+        if first < math.inf:
+            self._set(max(first, now + TOGETHER))
+
+
+class BoundedCall:
+    """A call that ends with `OutOfTime` at its deadline.
+
+    Tasks that it starts have its deadline, too. Some live longer, such as the pollers of a topic whose layout
+    a call has found; so the deadline is infinity once the call has ended.
+    """
+
+    __slots__ = ("_cancelling", "_ends", "_is_over", "_task", "deadline")
+
+    def __init__(self, ends: CallEnds, deadline: float) -> None:
+        self.deadline = deadline
+        self._ends = ends
+        self._is_over = False
+
+    def __enter__(self) -> Self:
+        task = asyncio.current_task()
+        assert task is not None, "a call runs in a task"
+        self._task, self._cancelling = task, task.cancelling()
+        self._ends.begin(self)
+        _current.set(self)
+        return self
+
+    def give_up(self) -> None:
+        """Cancel what the call does."""
+        self._is_over = True
+        self._task.cancel()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, failure: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.deadline = math.inf
+        self._ends.end(self)
+        if self._is_over and self._task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
+            raise OutOfTime from failure  # otherwise somebody else has cancelled it as well
+
+
+_current: ContextVar[BoundedCall | None] = ContextVar("call", default=None)
