@@ -14,7 +14,8 @@
 --           number parked, { ids removed as orphans },
 --           { timer_id, record, envelope, and so on },
 --           { timer_id, 'attempts' | 'claims' | 'age' | 'expired', and so on, of those that died },
---           end of the pause in microseconds if that is why due timers were left, else '' }
+--           end of the pause in microseconds if that is why due timers were left, else '',
+--           1 if a batch that a move has taken out of here lies for a second or more, else 0 }
 --         error WRONGKEYTYPE; error PAUSEUNKNOWN: see layout/tell_pause.lua
 -- Race    two relays claim at once: a script is atomic, and the score moves to the lease's end,
 --         so the second finds nothing due. The nonce is the relay's own, since a counter kept
@@ -106,4 +107,5 @@ if taken > 0 then
   write(now_us, nonce, deadline)
 end
 
-return answer({ string.format('%.0f', now_us), head(), deadline_text, parked, orphans, timers, deaths, paused })
+local lies = here.is_stranded and here.is_stranded() and 1 or 0
+return answer({ string.format('%.0f', now_us), head(), deadline_text, parked, orphans, timers, deaths, paused, lies })

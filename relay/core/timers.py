@@ -234,7 +234,8 @@ class Claim:
     grace period. `deaths` names the timers that were due and are not delivered any more. `paused_until` says
     that due timers were left because the topic is paused. `look_at` is an instant at which to look again,
     though no timer is known for it. `promoted` timers left the timeline for a stream; `missing` ones had been
-    given to somebody, and are not in the stream any more.
+    given to somebody, and are not in the stream any more. `stranded` says that timers which a move has taken
+    out of the partition are on their way for a second or more.
     """
 
     timers: ClaimedTimers
@@ -248,6 +249,7 @@ class Claim:
     look_at: int | None = None
     promoted: int = 0
     missing: int = 0
+    stranded: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,8 @@ OF_MOVE = {
     "claims don't wait to be told of a pause": Break("timeline/claim", "unknown-pauses-hold"),
     "a partition is told of an older pause": Break("layout/tell_pause", "newer-pauses-stay", "if true then"),
     "what is on its way is taken for gone": Break("lib/layout", "noted-timers-wait"),
+    "what lies on its way is not told": Break("lib/layout", "old-notes-are-told", "return false"),
+    "what has just been taken out lies": Break("lib/layout", "old-notes-are-told", "0", old="1000000"),
     "an old partition takes timers in": Break("timeline/schedule", "leaving-takes-nothing-in"),
     "a cancel clears what belongs elsewhere": Break("timeline/cancel", "absent-cancels-go-on"),
     "an outcome is noted where its timer is not": Break(
@@ -96,6 +98,8 @@ KILLERS: dict[str, tuple[Scenario, ...]] = {
     "a partition is told of an older pause": (moving.test_a_pause_that_is_newer,),
     "what is on its way is taken for gone": on_its_way,
     "an old partition takes timers in": taken_in,
+    "what lies on its way is not told": (moving.test_a_batch_that_lies,),
+    "what has just been taken out lies": (moving.test_a_batch_that_lies,),
     "a cancel clears what belongs elsewhere": (moving.test_a_cancel_of_what_is_not_there,),
     "an outcome is noted where its timer is not": (moving.test_an_outcome_of_what_is_not_there,),
     "a renewal is noted where its timer is not": (moving.test_a_renewal_of_what_is_not_there,),

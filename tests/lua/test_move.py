@@ -13,7 +13,7 @@ from redis.exceptions import ResponseError
 
 from relay.core.errors import OtherLayout, StoreError, StoreFull
 from relay.core.instants import SECOND
-from relay.core.outcomes import Extension, Verb, Verdict
+from relay.core.outcomes import NO_LIMITS, ClaimRequest, Extension, Verb, Verdict
 from relay.core.timers import Change, NewTimer
 from relay.store.codec.lease_record import LEASED
 from relay.store.keys import KeyNames
@@ -321,6 +321,22 @@ async def test_a_batch_is_noted(bench: Bench) -> None:
     assert await mark(old) == [NAME]
     assert moves(old) == {b"last": NAME}
     assert moves(bench.at(NEW)) == {b"arrived": NAME, b"as": b"PUT"}
+
+
+async def test_a_batch_that_lies(bench: Bench) -> None:
+    """A claim says so from a second on: who took it out may have died."""
+    old = bench.at(OLD)
+    await old.redis.call(layout.tell_pause(old.topic, 0))
+    old.put("a", DUE)
+    request = ClaimRequest(limit=1, lease=LEASE, nonce=N2, max_bytes=1 << 20, limits=NO_LIMITS)
+    assert not (await old.store.claim(old.topic, request)).stranded
+    batch = await leave(old, "a")
+    for later, lies in ((SECOND - 1, False), (SECOND, True)):
+        old.now = NOW + later
+        assert (await old.store.claim(old.topic, request)).stranded is lies
+    await put(bench.at(NEW), batch)
+    await left(old)
+    assert not (await old.store.claim(old.topic, request)).stranded
 
 
 async def test_nothing_to_take(bench: Bench) -> None:

@@ -255,6 +255,21 @@ async def test_a_key_of_somebody_else_stays(relay: Relay, redis_server: RunningS
         assert raw.zrange(key, 0, -1) == [b"theirs"]
 
 
+async def test_what_a_dead_mover_has_left_on_its_way_is_carried_by_claims(relay: Relay) -> None:
+    """It took timers out, and nothing more. They wait for nobody else."""
+    await relay.put(*IDS)
+    layout = await relay.moves.begin(relay.topic, 2)
+    leaving = [timer_id for timer_id in IDS if layout.partition(timer_id).endswith(LEAVING)]
+    batch = await relay.server.call(move.leave(layout.partitions[0], "t", leaving[:100]))
+    assert len(batch) == 201
+    request = ClaimRequest(1, LEASE, N1, 1 << 20, NO_LIMITS)
+
+    with anyio.fail_after(60):
+        while (await relay.server.call(move.mark(layout.partitions[0])))[1:]:
+            assert not (await relay.timers.claim(layout.partitions[0], request)).timers
+    assert sorted(await relay.listed()) == sorted(IDS)
+
+
 async def test_two_who_begin_a_move(relay: Relay, other: Relay) -> None:
     """The second finds that of the first; a number that is there already is no move."""
     await relay.put(*IDS[:20])

@@ -3,10 +3,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
+from time import monotonic
 from typing import Any, TypeVar, cast
+
+import anyio
 
 from relay.core.errors import GivenUp, OtherLayout, PartlyDone, ServiceError, StoreRefused, StoreUnavailable
 from relay.core.outcomes import NO_LIMITS, ClaimRequest, Extension, Limits, Settled, Settlement, Verdict
@@ -31,6 +35,12 @@ from relay.store.partitions.for_each import for_each
 from relay.store.server.errors import Leaving, PauseUnknown
 from relay.store.server.server import Server
 from relay.store.verbs import layout as layout_verbs
+
+CARRY_TIME = 0.25
+"""Seconds that a claim takes at most to carry what lies on its way: it has leased timers, which wait."""
+
+CARRY_AGAIN = 1.0
+"""Seconds between two tries, since the place where it goes may be away."""
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -57,6 +67,8 @@ class PartitionedTimers:  # see 0084
         self._layouts = layouts
         self._server = server
         self._carrier = carrier
+        self._carried: dict[str, float] = {}
+        """When claims have tried to carry what lay on its way, by partition."""
 
     # ------------------------------------------------------------------ what producers ask for
 
@@ -117,12 +129,24 @@ class PartitionedTimers:  # see 0084
 
     async def claim(self, partition: str, request: ClaimRequest) -> Claim:
         """See `LeaseSource.claim`. A partition that has come into use learns first whether its topic is
-        paused."""
+        paused. What a mover that has died has left on its way arrives."""
         try:
-            return await self._timers.claim(partition, request)
+            claim = await self._timers.claim(partition, request)
         except PauseUnknown:
             await self._tell_pause(partition)
-            return await self._timers.claim(partition, request)
+            claim = await self._timers.claim(partition, request)
+        if claim.stranded:
+            await self._carry_stranded(partition)
+        return claim
+
+    async def _carry_stranded(self, partition: str) -> None:
+        """Carry what is on its way from a partition. A claim has timers that wait for this, so it takes
+        little time and raises nothing; later claims try it again."""
+        if monotonic() < self._carried.get(partition, -math.inf) + CARRY_AGAIN:
+            return
+        self._carried[partition] = monotonic()
+        with anyio.move_on_after(CARRY_TIME), suppress(ServiceError):
+            await self._carrier.carry(layout_of(partition), partition)
 
     async def _tell_pause(self, partition: str) -> None:
         first = layout_of(partition).partitions[0]

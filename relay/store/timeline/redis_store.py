@@ -153,6 +153,7 @@ class RedisStore:
             orphans=tuple(text_of(raw)[0] for raw in reply.orphans),
             deaths=tuple((text_of(deaths[i])[0], deaths[i + 1].decode()) for i in range(0, len(deaths), 2)),
             paused_until=int(reply.paused) if reply.paused else None,
+            stranded=bool(reply.stranded),
         )
 
     async def claimed(self, topic: str, request: ClaimRequest, *, since: int, until: int) -> Claim:

@@ -21,6 +21,7 @@ class ClaimReply(NamedTuple):
     timers: Sequence[bytes]
     deaths: Sequence[bytes]
     paused: bytes
+    stranded: int
 
 
 class ClaimedReply(NamedTuple):
