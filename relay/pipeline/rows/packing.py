@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from relay.core.instants import EXACT, SECOND, to_score
+from relay.core.partitions import partition_numbers
 from relay.store.bulk.columns_call import PackedRows, expiries_text, text_head, versions_text
 from relay.store.bulk.store import BATCH, BATCH_BYTES
 
@@ -35,6 +36,54 @@ class Group:
         """Return the timer_ids as Redis gets them."""
         found: list[bytes] = self.timer_ids.cast(pa.binary()).to_pylist()
         return found
+
+    @property
+    def size(self) -> int:
+        """Roughly the bytes that it takes."""
+        return int(self.timer_ids.nbytes + self.envelopes.nbytes) + 16 * len(self)
+
+    @classmethod
+    def joined(cls, groups: Sequence[Group]) -> Group:
+        """Return the rows of groups of one topic, in their order."""
+        if len(groups) == 1:
+            return groups[0]
+        return cls(
+            groups[0].topic,
+            pa.concat_arrays([each.timer_ids for each in groups]),
+            np.concatenate([each.due for each in groups]),
+            pa.concat_arrays([each.envelopes for each in groups]),
+            np.concatenate([each.expires for each in groups]),
+        )
+
+    def divided(self, count: int) -> Iterator[tuple[int, Group]]:
+        """Yield the rows of each of `count` partitions with its number, if there are any; their order
+        stays."""
+        if count == 1:
+            yield 0, self
+            return
+        for number, places in divided(self.timer_ids, count):
+            yield number, self.taken(places)
+
+    def taken(self, places: np.ndarray[Any, Any]) -> Group:
+        """Return the rows at these places."""
+        return Group(
+            self.topic,
+            self.timer_ids.take(pa.array(places)),
+            self.due[places],
+            self.envelopes.take(pa.array(places)),
+            self.expires[places],
+        )
+
+    def cut(self, start: int, end: int) -> Group:
+        """Return the rows from one place until before another, without a copy."""
+        size = end - start
+        return Group(
+            self.topic,
+            self.timer_ids.slice(start, size),
+            self.due[start:end],
+            self.envelopes.slice(start, size),
+            self.expires[start:end],
+        )
 
     def distinct(self, *, last: bool = False) -> Group:
         """Return the group with one row for each id: the first that has it, or the last."""
@@ -62,6 +111,15 @@ class Group:
         )
 
 
+def divided(timer_ids: pa.Array, count: int) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
+    """Yield the number of each of `count` partitions that has any of these timers, and their places."""
+    ids = timer_ids.cast(pa.binary()).to_pylist()
+    numbers = np.array(partition_numbers(ids, count), dtype=np.int16)
+    order = np.argsort(numbers, kind="stable")
+    found, starts = np.unique(numbers[order], return_index=True)
+    yield from zip(found.tolist(), np.split(order, starts[1:]), strict=True)
+
+
 def pack_group(group: Group, most: int = BATCH) -> Iterator[PackedRows]:
     """Yield a group that has each timer once, in batches of at most `most` timers, and as many bytes as one
     call takes, numbered from 0."""
@@ -70,8 +128,19 @@ def pack_group(group: Group, most: int = BATCH) -> Iterator[PackedRows]:
     yield from _packed(group.due, group.timer_ids, group.envelopes, [], expires, most)
 
 
-def pack_rows(rows: pa.RecordBatch, most: int = BATCH) -> Iterator[PackedRows]:
-    """Yield rows of the cold store likewise, with their versions."""
+def pack_rows(rows: pa.RecordBatch, most: int = BATCH, partitions: int = 1) -> Iterator[PackedRows]:
+    """Yield rows of the cold store likewise, with their versions, each batch of one of the partitions."""
+    if partitions == 1:
+        yield from _pack_rows(rows, most)
+        return
+    number = 0
+    for partition, places in divided(rows.column("timer_id"), partitions):
+        for each in _pack_rows(rows.take(pa.array(places)), most):
+            yield each._replace(batch=number, partition=partition)
+            number += 1
+
+
+def _pack_rows(rows: pa.RecordBatch, most: int) -> Iterator[PackedRows]:
     expires = rows.column("expires_us")
     yield from _packed(
         rows.column("due_us").to_numpy(),

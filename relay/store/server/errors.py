@@ -84,6 +84,12 @@ def _refusal(text: str) -> Exception:
         return WrongKeyType(f"{rest}; move it away or set another key prefix")
     if word == "LAYOUT":
         return OtherLayout(rest)
+    if word == "SWEPT":
+        return InvalidField(
+            "partitions",
+            "can't be changed while a sweep of the cold store is under way, or was not finished: let it end, or "
+            "run it again",
+        )
     if word == "LEAVING":
         return Leaving()
     if word == "PAUSEUNKNOWN":
