@@ -65,7 +65,7 @@ class LaidOut:
         return set(self._portal.call(self._relay.claim))
 
     def homes(self) -> dict[str, list[str]]:
-        """The timers of each partition that has any, by the layout that there is: its place, and their ids."""
+        """The timers under each timeline's key, wherever they belong."""
         found: dict[str, list[str]] = {}
         for node in self._nodes:
             with node.client() as raw:

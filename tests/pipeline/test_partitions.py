@@ -1,4 +1,4 @@
-"""Loads into topics of several partitions: who has which timer, and what becomes of a load whose topic moves."""
+"""Loads into topics of several partitions: which has a timer, and what becomes of a load while they move."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from relay.core.errors import InvalidField
+from relay.core.errors import InvalidField, WrongKeyType
 from relay.journal.v1 import journal_pb2
 from relay.pipeline.inputs import preflight
 from relay.pipeline.journal_source import _file_topic
@@ -36,7 +36,7 @@ REFUSED = r"has several partitions, and the pipeline can't read the journals of 
 
 
 @pytest.fixture
-def topic(keyspace: Keyspace) -> Iterator[str]:
+def topic(keyspace: Keyspace) -> str:
     name = keyspace.topic("orders")
     keyspace.allow(f"*{name}*")
     return name
@@ -185,7 +185,7 @@ def test_a_load_waits_for_the_end_of_a_move(world: LaidOut, monkeypatch: pytest.
             world.finish()
 
     world.begin(16)
-    monkeypatch.setattr(layouts.time, "sleep", looked)
+    monkeypatch.setattr("relay.store.bulk.layouts.time.sleep", looked)
     world.load(IDS)
     assert len(looks) == 3
     world.assert_at_home(IDS)
@@ -209,8 +209,8 @@ def test_a_move_that_lasts(world: LaidOut, monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("counts", [(16,), (16, 32), (4,), (1,), (1, 2), (16, 8)])
 def test_a_runs_ledger_when_timers_have_moved(world: LaidOut, counts: tuple[int, ...]) -> None:
-    """The race: a run inserts its timers, they are delivered, the topic moves, and the run is repeated. What it
-    has decided on stands in the ledgers of other partitions than those that would have the timers now."""
+    """The race: a run inserts its timers, they are delivered, the topic moves, and the run is repeated. What
+    it has decided on stands in the ledgers of other partitions than those that would have the timers now."""
     world.load(IDS, run="r")
     gone = [name for name in IDS if world.cancel(name)]
     assert gone == IDS
@@ -281,6 +281,6 @@ def test_before_spark_starts(valkey: RunningServer, world: LaidOut) -> None:
     preflight.check_redis(settings, world.topic)
     with valkey.client() as raw:
         raw.set(f"timers_payloads:{world.topic}#5", "somebody's")
-        with pytest.raises(preflight.WrongKeyType, match=r"#5 holds a string, not a hash"):
+        with pytest.raises(WrongKeyType, match=r"#5 holds a string, not a hash"):
             preflight.check_redis(settings, world.topic)
         raw.delete(f"timers_payloads:{world.topic}#5")

@@ -78,6 +78,7 @@ class Loading:
     def __init__(self, server: BlockingServer) -> None:
         self._server = server
         self._under_way = UnderWay(server)
+        self._ready: Layout | None = None
         self.done = Loaded()
         """What all batches came to whose replies have come."""
 
@@ -137,6 +138,10 @@ class Loading:
     def load(self, marks: Marks, rows: PackedRows) -> None:
         """Insert the batch once, in its partition; `flush` confirms it. Raises `StalePlan` and
         `StoreError`."""
+        if marks.layout != self._ready:
+            self.flush()
+            self._server.look_for_journals(marks.layout.partitions)
+            self._ready = marks.layout
         partition, epoch = marks.of(rows.partition)
         name = marks.name_of(rows.batch)
         call = bulk.guarded_load(partition, epoch, marks.plan, name, rows.versions, rows.expires)
