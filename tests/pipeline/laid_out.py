@@ -11,12 +11,13 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from relay.core.instants import SECOND
 from relay.core.outcomes import Verb
-from relay.core.partitions import Layout
+from relay.core.partitions import Layout, own_name
 from relay.core.timers import Change
 from relay.pipeline.rows.reading import Reading
 from relay.pipeline.rows.writing import Load, WriteTally, write
 from relay.pipeline.spark.redis_target import Target, TopicRules
 from relay.store.server.server import Server
+from relay.store.verbs import move
 from tests.store.moving import Relay, nothing
 
 if TYPE_CHECKING:
@@ -51,6 +52,22 @@ class LaidOut:
         while self.layout.count != partitions:
             self.begin(partitions)
             self.finish()
+
+    def carry_some(self, partitions: int) -> None:
+        """Begin a move, and carry a batch from the first of its partitions; another is noted and on its
+        way."""
+        layout = self.begin(partitions)
+        partition = layout.emptied[0]
+        names: list[str] = [
+            name for names in self.homes().values() for name in names if layout.partition(name) == partition
+        ]
+        carrier, server = self._relay.carrier, self._relay.server
+        self._portal.call(carrier.take, layout, partition, "t", names[:20])
+        self._portal.call(server.call, move.leave(own_name(partition), "t", names[20:40]))
+
+    def due(self, timer_ids: Sequence[str]) -> None:
+        """Schedule these, which are due."""
+        self._portal.call(lambda: self._relay.put(*timer_ids, due=SECOND // 2))
 
     def cancel(self, timer_id: str) -> bool:
         return self._portal.call(self._relay.cancel, timer_id) is not Change.GONE

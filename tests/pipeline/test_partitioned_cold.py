@@ -1,4 +1,4 @@
-"""The cold store beside a topic of several partitions: sweeps, retirements, and the moves that they keep away."""
+"""The cold store beside a topic of several partitions: sweeps, retirements, and moves."""
 
 from __future__ import annotations
 
