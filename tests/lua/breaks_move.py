@@ -57,6 +57,7 @@ OF_MOVE = {
     ),
     "a refusal is forgotten": Break("move/void", "refusals-are-remembered"),
     "a layout is changed unseen": Break("layout/change", "changes-by-comparison"),
+    "a move begins beside a sweep": Break("layout/change", "sweeps-come-to-their-end"),
     "leases are lost with the first layout": Break("layout/change", "lease-records-make-way"),
     "a search may go on at another server": Break(
         "move/scan", "scans-name-their-server", "'redis_version:(%d)'", old="'run_id:(%x+)'"
@@ -64,6 +65,7 @@ OF_MOVE = {
 }
 
 on_its_way = tuple(partial(moving.test_a_timer_that_is_on_its_way, name=name) for name in moving.ABOUT_TIMERS)
+sweeps = (partial(moving.test_a_sweep_and_a_move, known="1 2", becomes="2 2 4"),)
 taken_in = tuple(partial(moving.test_nothing_is_taken_in, options=given) for given in ({}, {"create": True}))
 
 KILLERS: dict[str, tuple[Scenario, ...]] = {
@@ -99,6 +101,7 @@ KILLERS: dict[str, tuple[Scenario, ...]] = {
     "a batch that was put goes back": (moving.test_a_batch_that_has_arrived,),
     "a refusal is forgotten": (moving.test_a_batch_that_was_refused,),
     "a layout is changed unseen": (moving.test_a_change_compares,),
+    "a move begins beside a sweep": sweeps,
     "leases are lost with the first layout": (moving.test_a_topic_gets_a_layout,),
     "a search may go on at another server": (moving.test_a_search_names_its_server,),
 }
