@@ -127,7 +127,10 @@ def _by_topic(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.Array]]:
 
 def _by_partition(layout: Layout, timer_ids: pa.Array) -> Iterator[tuple[str, list[Any]]]:
     """Yield parts of at most `BATCH` timers, each with the partition that has them."""
-    for number, places in divided(timer_ids, layout.count):
-        some = timer_ids.take(pa.array(places)).to_pylist()
-        for start in range(0, len(some), BATCH):
-            yield layout.partitions[number], some[start : start + BATCH]
+    places, parts = divided(timer_ids, layout.count)
+    names = timer_ids.take(pa.array(places)).to_pylist()
+    last = 0
+    for number, size in parts:
+        first, last = last, last + size
+        for start in range(first, last, BATCH):
+            yield layout.partitions[number], names[start : min(start + BATCH, last)]

@@ -6,7 +6,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
-from relay.pipeline.rows.packing import Group, pack_group
+import numpy as np
+
+from relay.core.partitions import Layout
+from relay.pipeline.rows.packing import Group, Parts, pack_group
 from relay.store.bulk.columns_call import Elsewhere, PackedRows
 from relay.store.bulk.shared_rate import Pace
 from relay.store.bulk.store import BATCH, BulkStore
@@ -17,20 +20,20 @@ batches."""
 
 
 class Write(Protocol):
-    """Writes one batch into a partition; `elsewhere` is that of `UnderWay.send`."""
+    """Writes a batch into a partition; `elsewhere` is that of `UnderWay.send`."""
 
-    def __call__(self, rows: PackedRows, *, elsewhere: Elsewhere) -> None: ...
+    def __call__(self, partition: str, rows: PackedRows, elsewhere: Elsewhere) -> None: ...
 
 
-Send = Callable[[Group, Write], None]
-"""Sends a group's rows, which have each timer once, in batches."""
+Decided = Callable[[str, Group], Sequence[bool] | None]
+"""Which timers of a partition are to be left out; None means none."""
 
 
 class Divided:
     """Gives each partition its rows by `write`, in batches that are as large as calls may be.
 
     With a `rate` each batch waits for its turn. Of rows of one timer that come together the `last` one stays,
-    or the first.
+    or the first. What is `decided` is left out.
 
     A batch is made by the topic's layout. If the topic has got another one, its partition refuses it, and all
     batches that come behind it; their rows are divided anew, before any others. So the rows of a timer keep
@@ -40,15 +43,17 @@ class Divided:
     def __init__(
         self,
         store: BulkStore,
-        write: Callable[[str, Group, Send], None],
+        write: Write,
         rate: float | None,
         *,
         last: bool,
+        decided: Decided = lambda _partition, _group: None,
     ) -> None:
         self._store = store
         self._write = write
         self._pace = Pace(store, rate) if rate else None
         self._last = last
+        self._decided = decided
         self._held: dict[str, list[Group]] = {}
         self._refused: list[Group] = []
 
@@ -71,10 +76,9 @@ class Divided:
         return sum(group.size for held in self._held.values() for group in held)
 
     def _let_go(self, topic: str) -> None:
-        group = Group.joined(self._held.pop(topic))
         if self._refused:
             self._begin_again()
-        self._divide([group])
+        self._divide(self._held.pop(topic))
 
     def _begin_again(self) -> None:
         """Wait for all that is under way, and divide anew what was refused."""
@@ -87,17 +91,25 @@ class Divided:
 
     def _divide(self, groups: Sequence[Group]) -> None:
         layout = self._store.at_rest(groups[0].topic)
-        for number, part in Group.joined(groups).distinct(last=self._last).divided(layout.count):
-            self._write(layout.partitions[number], part, self._send)
-
-    def _send(self, group: Group, write: Write) -> None:
+        group, parts = Group.joined(groups).distinct(last=self._last).divided(layout.count)
+        group, parts = self._undecided(layout, group, parts)
         start = 0
-        for rows in pack_group(group, self._pace.batch if self._pace else BATCH):
+        for rows in pack_group(group, self._pace.batch if self._pace else BATCH, parts):
             if self._pace:
                 self._pace.turn(rows.size)
             part = group.cut(start, start + rows.size)
-            write(rows, elsewhere=partial(self._is_elsewhere, part))
+            self._write(layout.partitions[rows.partition], rows, partial(self._is_elsewhere, part))
             start += rows.size
+
+    def _undecided(self, layout: Layout, group: Group, parts: Parts) -> tuple[Group, Parts]:
+        kept, left, start = np.ones(len(group), dtype=bool), [], 0
+        for number, size in parts:
+            decided = self._decided(layout.partitions[number], group.cut(start, start + size))
+            if decided is not None:
+                kept[start : start + size] = ~np.array(decided, dtype=bool)
+            left.append((number, int(kept[start : start + size].sum())))
+            start += size
+        return group.where(kept), left
 
     def _is_elsewhere(self, group: Group, layout: str) -> None:
         self._store.layouts.learn(group.topic, layout)

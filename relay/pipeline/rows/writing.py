@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 
-import numpy as np
 import pyarrow as pa
 
 from relay.core.errors import InvalidField, StoreError, StoreUnavailable
-from relay.pipeline.rows.dividing import Divided, Send
+from relay.pipeline.rows.dividing import Divided
 from relay.pipeline.rows.new_timers import check
 from relay.pipeline.rows.packing import Group
 from relay.pipeline.rows.reading import Reading
@@ -123,14 +121,10 @@ class _Replaced:
     """Writes rows in the place of existing timers."""
 
     def __init__(self, store: BulkStore, load: Load) -> None:
-        self._store = store
-        self._divided = Divided(store, self._write, load.max_rate, last=True)
+        self._divided = Divided(store, store.replace, load.max_rate, last=True)
 
     def put(self, group: Group) -> None:
         self._divided.put(group)
-
-    def _write(self, partition: str, group: Group, send: Send) -> None:
-        send(group, partial(self._store.replace, partition))
 
     def finish(self, tally: WriteTally) -> None:
         self._divided.finish()
@@ -142,16 +136,15 @@ class _Inserted:
     def __init__(self, store: BulkStore, load: Load) -> None:
         self._inserting = Inserting(store, load.run, spare=load.spare)
         self._ledger = RunLedger(store, load.run)
-        self._divided = Divided(store, self._write, load.max_rate, last=False)
+        self._divided = Divided(
+            store, self._inserting.insert, load.max_rate, last=False, decided=self._decided
+        )
 
     def put(self, group: Group) -> None:
         self._divided.put(group)
 
-    def _write(self, partition: str, group: Group, send: Send) -> None:
-        decided = self._ledger.decided_elsewhere(partition, group.ids())
-        if decided is not None:
-            group = group.where(~np.array(decided, dtype=bool))
-        send(group, partial(self._inserting.insert, partition))
+    def _decided(self, partition: str, group: Group) -> list[bool] | None:
+        return self._ledger.decided_elsewhere(partition, group.ids)
 
     def finish(self, tally: WriteTally) -> None:
         """Count as skipped the rows that the run did not insert now."""

@@ -82,15 +82,16 @@ class RunLedger:
         self._run = run
         self._counts: dict[Layout, tuple[int, ...]] = {}
 
-    def decided_elsewhere(self, partition: str, timer_ids: Sequence[bytes]) -> list[bool] | None:
+    def decided_elsewhere(self, partition: str, ids_of: Callable[[], Sequence[bytes]]) -> list[bool] | None:
         """Whether the run has decided on each of a partition's timers by another number of partitions; None
-        if it never worked by another one. From now on it has worked by this one."""
+        if it never worked by another one, and then nobody is asked for the ids. From now on it has worked by
+        this one."""
         layout = layout_of(partition)
         counts = self._before(layout, note=True)
         if not counts:
             return None
         self._store.flush()
-        own = self._key(partition)
+        own, timer_ids = self._key(partition), ids_of()
         homes = {key: some for key, some in self._homes(layout, counts, timer_ids).items() if key != own}
         # What is still asked for is kept, too.
         self._store.server.ask_each([("EXPIRE", key, KEPT) for key in homes])
