@@ -154,7 +154,7 @@ def _packing(size: int, partitions: int) -> ArrowMapIterFunction:
 
 
 def gathered(parts: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
-    """Join batches of Arrow's until they have so many rows, or `HELD` bytes; the last may have less."""
+    """Join batches of Arrow's until they have `rows` rows, or `HELD` bytes; the last may have less."""
     held: list[pa.RecordBatch] = []
     for part in parts:
         held.append(part)

@@ -19,7 +19,7 @@ HELD = 32 << 20
 batches."""
 
 
-class Write(Protocol):
+class WriteBatch(Protocol):
     """Writes a batch into a partition; `elsewhere` is that of `UnderWay.send`."""
 
     def __call__(self, partition: str, rows: PackedRows, elsewhere: Elsewhere) -> None: ...
@@ -29,21 +29,21 @@ Decided = Callable[[str, Group], Sequence[bool] | None]
 """Which timers of a partition are to be left out; None means none."""
 
 
-class Divided:
+class Divided:  # see 0089
     """Gives each partition its rows by `write`, in batches that are as large as calls may be.
 
-    With a `rate` each batch waits for its turn. Of rows of one timer that come together the `last` one stays,
-    or the first. What is `decided` is left out.
+    With a `rate` each batch waits for its turn. Where several rows of a timer come together, the `last` one
+    stays, or else the first. What is `decided` is left out.
 
     A batch is made by the topic's layout. If the topic has got another one, its partition refuses it, and all
-    batches that come behind it; their rows are divided anew, before any others. So the rows of a timer keep
+    batches that come behind it; their rows are divided again, before any others. So the rows of a timer keep
     their order, and what was answered is never sent again.
     """
 
     def __init__(
         self,
         store: BulkStore,
-        write: Write,
+        write: WriteBatch,
         rate: float | None,
         *,
         last: bool,
@@ -81,7 +81,7 @@ class Divided:
         self._divide(self._held.pop(topic))
 
     def _begin_again(self) -> None:
-        """Wait for all that is under way, and divide anew what was refused."""
+        """Wait for all that is under way, and divide again what was refused."""
         self._store.flush()
         while self._refused:
             refused, self._refused = self._refused, []
