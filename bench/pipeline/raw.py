@@ -78,7 +78,7 @@ def pipelines(url: str, topic: str, held: Rows) -> float:
 def guarded(target: Target, marks: Marks, held: Rows) -> float:
     """The script of the guarded load, 500 timers a call, pipelined: timers a second."""
     with target.server() as server:
-        call = server.prepare(bulk.guarded_load(marks.topic, marks.epoch, marks.plan, "", "", ""))
+        call = server.prepare(bulk.guarded_load(marks.layout.topic, marks.epoch, marks.plan, "", "", ""))
         server.ask("SCRIPT", "LOAD", call.script.text)
         front = "EVALSHA", call.script.sha, *call.head, 1 << 52, *call.channel, marks.epoch, marks.plan
         under_way = 0

@@ -1,6 +1,6 @@
 -- bulk/marks.lua: open a topic's marks for a sweep's plan, keep them, close them.
 --
--- KEYS    marks hash
+-- KEYS    leases hash, marks hash
 --         there only while a plan is open:
 --           'epoch'                  a new one whenever there were no marks
 --           'plan', 'driver', 'until' whose they are, and until when nobody else may take them, microseconds
@@ -24,6 +24,7 @@
 --         { 'TAKEN', plan, place }   another store's plan is open, and nobody keeps it
 --         { 'OK' } | { 'LOST' }      they are not, or no more, this plan's and driver's
 --         error WRONGKEYTYPE
+-- Race    a move that begins at the same time: see layout/change.lua.
 -- Race    a driver that comes to itself after another went on in its place: it can't close what that one needs.
 -- Race    sweeps of one topic over two stores: closed with the one's plan, the marks would be missing in the other's.
 --         So one store has them, until its plan is done.

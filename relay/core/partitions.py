@@ -12,13 +12,16 @@ zlib, `java.util.zip.CRC32` and Spark SQL's `crc32` compute it, modulo the numbe
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from zlib import crc32
 
 MAX_PARTITIONS = 1024
 
-_OCCURRENCE = re.compile(r"@\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,6})?Z(?:~\d+)?", re.ASCII)
+_NAMED = r"@\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,6})?Z(?:~\d+)?"
+_OCCURRENCE = re.compile(_NAMED, re.ASCII)
+_OCCURRENCE_IN_BYTES = re.compile(_NAMED.encode())
 
 _TEXT = re.compile(r"([1-9]\d{0,17}) ([1-9]\d{0,3})(?: ([1-9]\d{0,3}))?", re.ASCII)
 
@@ -41,6 +44,19 @@ def partition_number(timer_id: str, count: int) -> int:
     two."""
     counted = hashed(timer_id) if "@" in timer_id else timer_id
     return crc32(counted.encode(errors="surrogateescape")) & (count - 1)
+
+
+def partition_numbers(timer_ids: Sequence[bytes], count: int) -> list[int]:
+    """What `partition_number` says of each of many ids, as Redis has them."""
+    mask = count - 1
+    if b"@" not in b"".join(timer_ids):  # one search instead of many: loads divide all their rows
+        return [crc32(each) & mask for each in timer_ids]
+    return [crc32(_counted(each) if b"@" in each else each) & mask for each in timer_ids]
+
+
+def _counted(timer_id: bytes) -> bytes:
+    name, at, rest = timer_id.rpartition(b"@")
+    return name if _OCCURRENCE_IN_BYTES.fullmatch(at + rest) else timer_id
 
 
 def topic_of(partition: str) -> str:
@@ -143,7 +159,7 @@ class Layout:  # see 0083 and 0084
 def layout_of(partition: str) -> Layout:
     """The layout that a partition's name speaks of; for a topic's own name, none."""
     text = under(own_name(partition)).partition(" ")[2]
-    return Layout.parse(topic_of(partition), text)
+    return Layout.parse(topic_of(partition) if text else partition, text)
 
 
 def involved(partition: str) -> tuple[str, ...]:

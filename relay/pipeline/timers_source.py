@@ -9,7 +9,7 @@ docs/how-to/pipeline.md lists the options. Without `redis_url` the settings in t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -116,11 +116,11 @@ class TimersDataSource(DataSource):
 
 
 class TopicPart(InputPartition):
-    """One part of one topic."""
+    """What one task reads: slices of one topic."""
 
-    def __init__(self, part: TopicSlice) -> None:
-        super().__init__(part)
-        self.part = part
+    def __init__(self, slices: Sequence[TopicSlice]) -> None:
+        super().__init__(slices)
+        self.slices = slices
 
 
 class TimersReader(DataSourceReader):
@@ -175,25 +175,30 @@ class TimersReader(DataSourceReader):
         """Ask Redis for the topics, if none were named, and for the places at which each is split."""
         high = None if self._high > LATEST else self._high
         with self._target.open() as store:
-            topics = self._topics or store.topics()
-            return [
-                TopicPart(part)
-                for topic in topics
-                if topic
-                for part in cut(store, topic, self._partitions, low=self._low, high=high)
-            ] or [TopicPart(TopicSlice(""))]
+            topics = filter(None, self._topics or store.topics())
+            found = [cut(store, topic, self._partitions, low=self._low, high=high) for topic in topics]
+        return [TopicPart(part) for slices in found for part in self._gathered(slices)] or [TopicPart(())]
+
+    def _gathered(self, slices: list[TopicSlice]) -> list[list[TopicSlice]]:
+        """Divide slices of a topic among the wanted number of tasks. What is due and stands elsewhere is not
+        counted: it has few timers."""
+        tasks = max(self._partitions, 1) + sum(each.due is not None for each in slices[:1])
+        most = -(-len(slices) // tasks) if len({each.partition for each in slices}) > 1 else 1
+        return [slices[start : start + most] for start in range(0, len(slices), most)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield Arrow batches of some pages each."""
         from relay.pipeline.rows.pages import batch_of
         from relay.store.bulk.scanning import read, together
 
-        if not isinstance(partition, TopicPart) or not partition.part.topic:
+        if not isinstance(partition, TopicPart) or not partition.slices:
             return
         with self._target.open() as store:
-            pages = read(store, partition.part, envelopes=self._envelopes)
+            pages = (
+                page for part in partition.slices for page in read(store, part, envelopes=self._envelopes)
+            )
             for page in together(pages, timers=BATCH_TIMERS, size=BATCH_BYTES):
-                yield batch_of(partition.part.topic, page, self._columns)
+                yield batch_of(partition.slices[0].topic, page, self._columns)
 
 
 def micros_of(moment: datetime) -> int:

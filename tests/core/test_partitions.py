@@ -14,6 +14,7 @@ from relay.core.partitions import (
     hashed,
     is_count,
     partition_number,
+    partition_numbers,
     place_of,
     topic_of,
     under,
@@ -28,6 +29,16 @@ def test_published_vectors(vector: dict[str, Any]) -> None:
     assert hashed(timer_id) == vector["counts"]
     assert partition_number(timer_id, 8) == vector["of_8"] == vector["crc32"] % 8
     assert partition_number(timer_id, MAX_PARTITIONS) == vector["of_1024"] == vector["crc32"] % 1024
+
+
+@pytest.mark.parametrize("count", [8, 1024])
+def test_many_at_once(count: int) -> None:
+    """What loads ask for, of ids as Redis has them: those that are not UTF-8, too."""
+    ids = [*(vector["timer_id"] for vector in VECTORS), "@2026-11-24T08:00:00Z", "a@b", "\udcff@\udcff"]
+    stored = [each.encode(errors="surrogateescape") for each in ids]
+    assert partition_numbers(stored, count) == [partition_number(each, count) for each in ids]
+    of_count = [vector[f"of_{count}"] for vector in VECTORS]
+    assert partition_numbers(stored, count)[: len(VECTORS)] == of_count
 
 
 def test_the_published_sum_is_zlibs() -> None:

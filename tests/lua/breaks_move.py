@@ -69,6 +69,7 @@ OF_MOVE = {
         "move/back", "return-asked-before-it-is-forgotten", "if false then"
     ),
     "a layout is changed unseen": Break("layout/change", "changes-by-comparison"),
+    "a move begins beside a sweep": Break("layout/change", "sweeps-come-to-their-end"),
     "leases are lost with the first layout": Break("layout/change", "lease-records-make-way"),
     "a search may go on at another server": Break(
         "move/scan", "scans-name-their-server", "'redis_version:(%d)'", old="'run_id:(%x+)'"
@@ -76,6 +77,7 @@ OF_MOVE = {
 }
 
 on_its_way = tuple(partial(moving.test_a_timer_that_is_on_its_way, name=name) for name in moving.ABOUT_TIMERS)
+sweeps = (partial(moving.test_a_sweep_and_a_move, known="1 2", becomes="2 2 4"),)
 taken_in = tuple(partial(moving.test_nothing_is_taken_in, options=given) for given in ({}, {"create": True}))
 
 told = kept(hand_overs.test_a_batch_is_told_of_at_both_places)
@@ -122,6 +124,7 @@ KILLERS: dict[str, tuple[Scenario, ...]] = {
         kept(hand_overs.test_a_return_that_may_not_be_written),
     ),
     "a layout is changed unseen": (moving.test_a_change_compares,),
+    "a move begins beside a sweep": sweeps,
     "leases are lost with the first layout": (moving.test_a_topic_gets_a_layout,),
     "a search may go on at another server": (moving.test_a_search_names_its_server,),
 }

@@ -12,7 +12,7 @@ from relay.core.outcomes import Verb, Verdict
 from relay.core.timers import Change, Changed, NewTimer
 from relay.store.bulk import inserting
 from relay.store.bulk.columns_call import LoadRows, PackedRows, text_head
-from relay.store.bulk.inserting import KEPT, Inserted, Inserting
+from relay.store.bulk.inserting import KEPT, Inserted, Inserting, RunLedger
 from relay.store.bulk.store import BATCH
 from relay.store.codec import lease_record
 from relay.store.codec.lease_record import LEASED
@@ -221,10 +221,11 @@ async def test_the_journal_has_what_is_inserted(bench: Bench) -> None:
 
 async def test_what_the_cold_store_was_told_of(bench: Bench) -> None:
     """It is not inserted; and what was inserted is nothing that the cold store was told of."""
-    inserting.note_told(bench.bulk, bench.topic, "r", [b"a", LONG.encode()])
+    ledger = RunLedger(bench.bulk, "r")
+    ledger.note_told(bench.topic, [b"a", LONG.encode()])
     assert 0 < bench.raw.ttl(bench.ledger()) <= KEPT
     assert bench.insert("a", "b", LONG) == Inserted(1, known=2)
-    told = inserting.is_told(bench.bulk, bench.topic, "r", [b"a", b"b", LONG.encode()])
+    told = ledger.is_told(bench.topic, [b"a", b"b", LONG.encode()])
     assert told == [True, False, True]
 
 

@@ -10,6 +10,7 @@ from relay.core.errors import StoreFull, WrongKeyType
 from relay.core.instants import LATEST, SECOND
 from relay.core.journal import RecordKind
 from relay.core.outcomes import Limits, Reason, Verb
+from relay.core.partitions import Layout
 from relay.core.timers import Change, Changed, Condition, NewTimer
 from relay.store.bulk.columns_call import LoadRows, PackedRows
 from relay.store.bulk.store import BATCH
@@ -322,12 +323,12 @@ async def test_a_mark_before_the_retirement(bench: Bench) -> None:
 
 async def test_a_fenced_writer_removes_nothing(bench: Bench) -> None:
     """A sweep has finished the write in its place, and loaded its rows."""
-    bench.loading.may_retire(bench.topic, 20, "slow")
-    bench.loading.may_retire(bench.topic, 20, "sweep")
+    bench.loading.may_retire(Layout(bench.topic), 20, "slow")
+    bench.loading.may_retire(Layout(bench.topic), 20, "sweep")
     bench.put("a", score(NOW))
     with pytest.raises(Fenced):
         bench.loading.retire(bench.topic, 20, "slow", ["a"])
-    bench.loading.has_retired(bench.topic, 20)
+    bench.loading.has_retired(Layout(bench.topic), 20)
     with pytest.raises(Fenced):
         bench.loading.retire(bench.topic, 20, "sweep", ["a"])
     assert bench.state() == alone("a", score(NOW))
@@ -369,7 +370,7 @@ async def test_one_driver_at_a_time(bench: Bench) -> None:
         )
 
     def keep_by(driver: str) -> bool:
-        return bench.loading.keep(bench.topic, "1", driver, lock=SECOND, ttl=60)
+        return bench.loading.keep(Layout(bench.topic), "1", driver, lock=SECOND, ttl=60)
 
     assert open_by("a") == "a"
     bench.now += SECOND // 4
@@ -379,11 +380,11 @@ async def test_one_driver_at_a_time(bench: Bench) -> None:
     bench.now += SECOND
     assert open_by("b") == "a", "the marks live on"
     assert not keep_by("a")
-    assert not bench.loading.close(bench.topic, "1", "a")
+    assert not bench.loading.close(Layout(bench.topic), "1", "a")
     assert bench.raw.exists(bench.marks)
     bench.now += SECOND
     assert not keep_by("a"), "what was lost stays lost, also when nobody keeps it"
-    assert bench.loading.close(bench.topic, "1", "b")
+    assert bench.loading.close(Layout(bench.topic), "1", "b")
     assert not bench.raw.exists(bench.marks)
 
 
@@ -404,7 +405,7 @@ async def test_one_store_at_a_time(bench: Bench) -> None:
     assert open_other(bench) == HeldMarks(0, "1", "/cold")
     marks = bench.open(plan="2", driver="e")
     assert bench.load(marks, "a", "b") == Loaded(batches=1, loaded=1, marked=1), "what was noted stays noted"
-    assert bench.loading.close(bench.topic, "2", "e")
+    assert bench.loading.close(Layout(bench.topic), "2", "e")
     assert open_other(bench) == "theirs"
 
 
@@ -426,10 +427,10 @@ async def test_abandoned_marks_go(bench: Bench) -> None:
 
     def open_at(epoch: str) -> Marks:
         told = bench.loading.open(bench.topic, "1", "d", lock=SECOND, ttl=60, epoch=epoch, store="s")
-        return Marks(bench.topic, str(told), "1")
+        return Marks(Layout(bench.topic), str(told), "1")
 
     marks = open_at("e")
-    assert bench.loading.keep(bench.topic, "1", "d", lock=SECOND, ttl=600)
+    assert bench.loading.keep(Layout(bench.topic), "1", "d", lock=SECOND, ttl=600)
     bench.now += 600 * SECOND - 1
     await bench.store.cancel(bench.topic, ["a"])
     assert bench.load(marks, "a", "b") == Loaded(batches=1, loaded=1, marked=1)
@@ -441,7 +442,7 @@ async def test_abandoned_marks_go(bench: Bench) -> None:
     assert bench.raw.hlen(bench.marks) == noted
     with pytest.raises(StalePlan):
         bench.load(marks, "b", batch=1)
-    assert not bench.loading.keep(bench.topic, "1", "d", lock=SECOND, ttl=600)
+    assert not bench.loading.keep(Layout(bench.topic), "1", "d", lock=SECOND, ttl=600)
     assert not bench.raw.exists(bench.marks)
     assert open_at("other").epoch == "other"
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 import pytest
 from redis.exceptions import ResponseError
 
-from relay.core.errors import OtherLayout, StoreError, StoreFull
+from relay.core.errors import InvalidField, OtherLayout, StoreError, StoreFull
 from relay.core.instants import SECOND
 from relay.core.outcomes import NO_LIMITS, ClaimRequest, Extension, Verb, Verdict
 from relay.core.timers import Change, NewTimer
@@ -512,6 +512,25 @@ async def test_a_change_compares(bench: Bench) -> None:
     assert await change(bench, "2 1 2", "3 2") == "3 2"
     assert await change(bench, "2 1 2", "3 1") == "3 2"
     assert bench.raw.get(bench.leases) == b"3 2"
+
+
+@pytest.mark.parametrize(("known", "becomes"), [("", "2 1 2"), ("1 2", "2 2 4"), ("1 2", "2 2 1")])
+async def test_a_sweep_and_a_move(bench: Bench, known: str, becomes: str) -> None:
+    """Whichever comes first keeps the other away; a move that has begun is ended all the same."""
+    if known:
+        bench.raw.set(bench.leases, known)
+    place = bench.at(f"0 {known}") if known else bench
+    place.open()
+    with pytest.raises(InvalidField, match="while a sweep of the cold store is under way"):
+        await change(bench, known, becomes)
+    assert bench.raw.delete(place.marks)
+    if not known:
+        bench.put("a", DUE)
+    assert await change(bench, known, becomes) == becomes
+    with pytest.raises(OtherLayout):
+        place.open()
+    bench.raw.hset(bench.marks, "plan", "1")
+    assert await change(bench, becomes, "3 2") == "3 2"
 
 
 async def test_a_topic_gets_a_layout(bench: Bench) -> None:

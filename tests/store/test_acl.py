@@ -17,7 +17,7 @@ from relay.core.partitions import Layout
 from relay.core.policy import RetryPolicy, TopicPolicy
 from relay.core.timers import Change, Changed, NewTimer
 from relay.store.bulk.columns_call import LoadRows, PackedRows
-from relay.store.bulk.inserting import Inserting, is_told, note_told
+from relay.store.bulk.inserting import Inserting, RunLedger
 from relay.store.bulk.lookup import present_now
 from relay.store.bulk.scanning import cut, read
 from relay.store.bulk.shared_rate import Pace
@@ -452,8 +452,9 @@ def test_a_run_needs_its_ledger_besides(server: RunningServer, missing: str | No
             inserting.insert(topic, rows)
             if missing is None:
                 inserting.flush()
-                note_told(store, topic, "r", [b"a", b"b"])
-                assert is_told(store, topic, "r", [b"b", b"c"]) == [True, False]
+                ledger = RunLedger(store, "r")
+                ledger.note_told(topic, [b"a", b"b"])
+                assert ledger.is_told(topic, [b"b", b"c"]) == [True, False]
             else:
                 with pytest.raises(StoreRefused):
                     inserting.flush()

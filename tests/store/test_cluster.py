@@ -148,20 +148,20 @@ def test_every_script_of_the_pipeline_runs_in_a_cluster(cluster: RunningServer, 
         assert inserting.done == (0, 0, 1)
         loading = Loading(store.server)
         epoch = loading.open("orders", "1", "d", lock=SECOND, ttl=60, epoch="e", store="s")
-        marks = Marks("orders", str(epoch), "1")
+        marks = Marks(Layout("orders"), str(epoch), "1")
         loading.load(marks, rows)
         loading.flush()
         assert loading.done.live == 1
         assert loading.skip(marks, 0)
-        assert loading.keep("orders", "1", "d", lock=SECOND, ttl=60)
-        assert loading.close("orders", "1", "d")
+        assert loading.keep(Layout("orders"), "1", "d", lock=SECOND, ttl=60)
+        assert loading.close(Layout("orders"), "1", "d")
         Pace(store, 1e6).turn(1)
         (part,) = cut(store, "orders", 2)
         assert [page.timer_ids for page in read(store, part, envelopes=True)] == [[b"a"]]
         assert list(present_now(store.server, "orders", ["a"])) == [(True, False)]
-        loading.may_retire("orders", 1, "w")
+        loading.may_retire(Layout("orders"), 1, "w")
         assert loading.retire("orders", 1, "w", ["a"]) == 1
-        loading.has_retired("orders", 1)
+        loading.has_retired(Layout("orders"), 1)
         assert store.topics() == ["orders"]
         assert store.count("orders") == 0
 

@@ -14,6 +14,7 @@ import pytest
 from relay.core.dispatch import Dispatch
 from relay.core.errors import StoreFull
 from relay.core.outcomes import Verb, Verdict
+from relay.core.partitions import Layout
 from relay.core.timers import NewTimer
 from relay.store.bulk.columns_call import LoadRows, PackedRows
 from relay.store.bulk.inserting import Inserting
@@ -111,12 +112,12 @@ async def everything(url: str) -> None:
         Pace(bulk, 1e6).turn(1)
         loading = Loading(bulk.server)
         epoch = loading.open("t", "1", "d", lock=SECOND, ttl=60, epoch="e", store="s")
-        loading.load(Marks("t", str(epoch), "1"), rows("a", "b"))
+        loading.load(Marks(Layout("t"), str(epoch), "1"), rows("a", "b"))
         loading.flush()
-        loading.may_retire("t", 2, "w")
+        loading.may_retire(Layout("t"), 2, "w")
         assert loading.retire("t", 2, "w", ["a", "b"]) == 2
-        loading.has_retired("t", 2)
-        assert loading.close("t", "1", "d")
+        loading.has_retired(Layout("t"), 2)
+        assert loading.close(Layout("t"), "1", "d")
         inserting = Inserting(bulk, "run")
         inserting.insert("t", rows("c"))
         inserting.flush()
@@ -179,7 +180,7 @@ async def test_an_eviction_spares_every_timer(redis_server: RunningServer, keysp
         await bench.claim(N1, limit=1)
         await bench.topics.pause(bench.topic, duration=3600 * SECOND)
         bench.raw.expire(bench.pause, 3600)  # as the script does by the server's own clock
-        bench.loading.may_retire(bench.topic, 20, "w")
+        bench.loading.may_retire(Layout(bench.topic), 20, "w")
         bench.turn(SECOND)
         marks = bench.open()
         before = bench.state()._replace(pause=None)
@@ -244,7 +245,7 @@ async def test_what_the_loss_of_each_costs(valkey: RunningServer, keyspace: Keys
         # What a group's consumer has claimed, before the relay asks for it: it waits for its lease's end.
         await lose_latest(Desk(valkey, bench.topic, BILLING))
         # A permit, between two batches of who has it: nothing is removed until it has asked anew.
-        bench.loading.may_retire(bench.topic, 20, "w")
+        bench.loading.may_retire(Layout(bench.topic), 20, "w")
         bench.raw.delete(names.key("retiring", bench.topic))
         with pytest.raises(Fenced):
             bench.loading.retire(bench.topic, 20, "w", ["a"])

@@ -185,7 +185,7 @@ async def load(limited: Limited) -> None:
     with limited.bulk() as bulk:
         loading = Loading(bulk.server)
         epoch = loading.open(limited.topic, "1", "d", lock=SECOND, ttl=60, epoch="e", store="s")
-        loading.load(Marks(limited.topic, str(epoch), "1"), ONE)
+        loading.load(Marks(Layout(limited.topic), str(epoch), "1"), ONE)
         loading.flush()
         assert loading.done.loaded == 1
     assert await limited.states() == {"a": "pending"}

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from bench.harness.rows import Row
 from bench.pipeline import raw
 from bench.pipeline.world import TOPIC, World
+from relay.core.partitions import Layout
 from relay.pipeline.cold import guarded_load, plans, staging
 from relay.pipeline.cold.plans import Plans, Staged
 from relay.pipeline.cold.retiring import retire
@@ -92,7 +93,7 @@ def _open(world: World, number: int) -> Marks:
             TOPIC, str(number), "bench", lock=0, ttl=3600, epoch="bench", store="bench"
         )
     assert isinstance(epoch, str)
-    return Marks(TOPIC, epoch, str(number))
+    return Marks(Layout(TOPIC), epoch, str(number))
 
 
 def _guarded(world: World, held: raw.Rows) -> float:

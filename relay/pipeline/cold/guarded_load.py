@@ -83,7 +83,7 @@ def _load(
         pace = Pace(store, rate) if rate else None
         try:
             for batch in _batches(parts):
-                if again and loading.skip(marks, batch.batch):
+                if again and loading.skip(marks, batch.batch, batch.partition):
                     continue
                 if pace is not None:
                     loading.flush()

@@ -29,7 +29,7 @@ LONGEST, CUT = 150, "+"
 @dataclass(frozen=True, slots=True)
 class Plan:
     """The work of one sweep or compaction of one topic. `rivals` are files that may hold newer rows of the
-    same timers."""
+    same timers. `epoch` has that of the marks of each partition of `layout`, with blanks between them."""
 
     number: int
     topic: str
@@ -39,6 +39,7 @@ class Plan:
     inputs: tuple[DataFile, ...]
     rivals: tuple[DataFile, ...]
     kind: str = SWEEP
+    layout: str = ""
 
     @property
     def name(self) -> str:
@@ -238,7 +239,15 @@ def _files(documents: Iterable[dict[str, Any]]) -> tuple[DataFile, ...]:
     return tuple(DataFile(**document) for document in documents)
 
 
-def make(cold: ColdStore, plans: Plans, number: int, epoch: str, until: int | None, batch: int) -> Plan:
+def make(
+    cold: ColdStore,
+    plans: Plans,
+    number: int,
+    epoch: str,
+    until: int | None,
+    batch: int,
+    layout: str = "",
+) -> Plan:
     """Make a plan for timers that are due by `until` (microseconds; None for all), to the end of that hour.
 
     A write that is committed and not settled is not an input but a rival: a cancel may have been at Redis
@@ -249,4 +258,4 @@ def make(cold: ColdStore, plans: Plans, number: int, epoch: str, until: int | No
     held = plans.holdings(writes)
     resting = held.resting_of(cold.settled(writes))
     inputs = tuple(file for file in resting if file.hour <= last and file.hour != CANCELLED)
-    return Plan(number, plans.topic, epoch, last, batch, inputs, held.rivals(inputs))
+    return Plan(number, plans.topic, epoch, last, batch, inputs, held.rivals(inputs), layout=layout)

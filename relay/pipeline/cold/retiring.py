@@ -4,7 +4,8 @@ The rows are written first, then Redis changes: a job that is killed between the
 and not lost it. The write is settled last, and no sweep takes it before. So the timers that are retired can't
 be ones that a sweep has loaded from these rows. Nor can they come from newer rows: a write takes away the
 permits of older ones, which begin again and leave out what it has. A sweep that finishes a write whose writer
-is silent takes the writer's permit in the same way.
+is silent takes the writer's permit in the same way. A write also begins again when the topic has got other
+partitions, in which it has no permit yet.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
+from relay.core.errors import OtherLayout
+from relay.core.partitions import Layout
 from relay.pipeline.cold.store import ColdStore, DataFile, Write
+from relay.pipeline.rows.packing import divided
 from relay.pipeline.spark.redis_target import Target
 from relay.store.bulk.store import BATCH
 from relay.store.bulk.sweeping import Fenced, Loading
@@ -49,7 +53,7 @@ def retire(cold: ColdStore, target: Target, write: Write) -> int:
     cold.settle(write)
     with target.open() as store:
         for topic in sorted(write.topics):
-            Loading(store.server).has_retired(topic, write.version)
+            Loading(store.server).has_retired(store.at_rest(topic), write.version)
     return lived
 
 
@@ -57,7 +61,7 @@ def _permit(target: Target, write: Write) -> str:
     token = secrets.token_hex(8)
     with target.open() as store:
         for topic in sorted(write.topics):
-            Loading(store.server).may_retire(topic, write.version, token)
+            Loading(store.server).may_retire(store.at_rest(topic), write.version, token)
     return token
 
 
@@ -101,17 +105,32 @@ def _retire(
         for batch in batches:
             lived = fenced = 0
             for topic, timer_ids in _by_topic(batch):
-                for start in range(0, len(timer_ids), BATCH):
+                layout = store.at_rest(topic)
+                for partition, some in _by_partition(layout, timer_ids):
                     try:
-                        lived += loading.retire(topic, version, token, timer_ids[start : start + BATCH])
+                        lived += loading.retire(partition, version, token, some)
                     except Fenced:
                         fenced += 1
+                    except OtherLayout as told:
+                        store.layouts.learn(topic, told.layout)
+                        fenced += 1  # the partitions of that one have permits of their own
             yield pa.RecordBatch.from_pydict(
                 {"asked": [batch.num_rows], "lived": [lived], "fenced": [fenced]}
             )
 
 
-def _by_topic(batch: pa.RecordBatch) -> Iterator[tuple[str, list[Any]]]:
+def _by_topic(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.Array]]:
     topics = batch.column("topic")
     for topic in topics.unique().to_pylist():
-        yield topic, batch.filter(pc.equal(topics, topic)).column("timer_id").to_pylist()
+        yield topic, batch.filter(pc.equal(topics, topic)).column("timer_id")
+
+
+def _by_partition(layout: Layout, timer_ids: pa.Array) -> Iterator[tuple[str, list[Any]]]:
+    """Yield parts of at most `BATCH` timers, each with the partition that has them."""
+    places, parts = divided(timer_ids, layout.count)
+    names = timer_ids.take(pa.array(places)).to_pylist()
+    last = 0
+    for number, size in parts:
+        first, last = last, last + size
+        for start in range(first, last, BATCH):
+            yield layout.partitions[number], names[start : min(start + BATCH, last)]

@@ -17,6 +17,7 @@ from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
+from relay.core.partitions import Layout
 from relay.pipeline.cold.plans import Plan, Plans, Staged, folder_name
 from relay.pipeline.cold.store import ColdStore
 from relay.pipeline.rows.packing import pack_rows
@@ -26,10 +27,10 @@ from relay.store.bulk.columns_call import PackedRows
 if TYPE_CHECKING:
     from pyspark.sql.pandas._typing import ArrowMapIterFunction
 
-_ARROW = (*(pa.int64(),) * 3, *(pa.binary(),) * 3, *(pa.string(),) * 2)
+_ARROW = (*(pa.int64(),) * 3, *(pa.binary(),) * 3, *(pa.string(),) * 2, pa.int64())
 STAGED = (
     "batch long, size long, first long, scores binary, timer_ids binary, envelopes binary, versions string, "
-    "expires string"
+    "expires string, partition long"
 )
 """The columns of `PackedRows`."""
 
@@ -44,6 +45,9 @@ QUICK = {
 ARROW = {"spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20)}
 """The rows that a worker packs at a time."""
 
+HELD = 32 << 20
+"""Bytes of rows that wait for more, so that each of many partitions gets large batches."""
+
 FILE_BITS = 24
 """A batch's number is its partition's, shifted by this many bits, plus its place there."""
 
@@ -52,7 +56,8 @@ def stage(cold: ColdStore, plans: Plans, plan: Plan) -> Staged:
     """Write the plan's rows, and return where they are; or return the staging of somebody who was faster."""
     folder = f"{folder_of(plan.topic)}/{plan.number:08d}-{uuid.uuid4().hex}"
     with configured(cold.spark, ARROW):
-        packed = _in_order(cold, plan).mapInArrow(_packing(plan.batch), STAGED)
+        count = Layout.parse(plan.topic, plan.layout).count
+        packed = _in_order(cold, plan).mapInArrow(_packing(plan.batch, count), STAGED)
         packed.write.options(**QUICK).parquet(cold.files.at(folder))
     staged = Staged(folder, _written(cold, folder), STAGED)
     if plans.stage(plan.number, staged):
@@ -130,21 +135,34 @@ def _key() -> Column:
     return f.xxhash64("timer_id")
 
 
-def _packing(size: int) -> ArrowMapIterFunction:
-    """Pack the rows of a task: yield one row for each batch."""
+def _packing(size: int, partitions: int) -> ArrowMapIterFunction:
+    """Pack the rows of a task: yield one row for each batch, which is of one of the partitions."""
 
     def packing(parts: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         assert context is not None  # there is one in a task
         number = context.partitionId() << FILE_BITS
-        for part in parts:
-            batches = [each._replace(batch=number + n) for n, each in enumerate(pack_rows(part, size))]
+        for part in gathered(parts, size * partitions if partitions > 1 else 0):
+            packed = pack_rows(part, size, partitions)
+            batches = [each._replace(batch=number + n) for n, each in enumerate(packed)]
             number += len(batches)
             if batches:
                 columns = map(pa.array, zip(*batches, strict=True), _ARROW)
                 yield pa.RecordBatch.from_arrays(list(columns), list(PackedRows._fields))
 
     return packing
+
+
+def gathered(parts: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
+    """Join batches of Arrow's until they have `rows` rows, or `HELD` bytes; the last may have less."""
+    held: list[pa.RecordBatch] = []
+    for part in parts:
+        held.append(part)
+        if sum(map(len, held)) >= rows or sum(each.nbytes for each in held) >= HELD:
+            yield pa.concat_batches(held)
+            held = []
+    if held:
+        yield pa.concat_batches(held)
 
 
 def _written(cold: ColdStore, folder: str) -> tuple[tuple[str, int, int], ...]:

@@ -12,20 +12,21 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 
 from pyspark.sql import SparkSession
 
-from relay.core.errors import ServiceError
+from relay.core.errors import InvalidField, OtherLayout, ServiceError
 from relay.core.instants import SECOND
+from relay.core.partitions import Layout
 from relay.pipeline.cold import guarded_load, plans, staging
 from relay.pipeline.cold.plans import SWEEP, Plan, Plans, Staged
 from relay.pipeline.cold.retiring import retire
 from relay.pipeline.cold.store import ColdStore
 from relay.pipeline.spark.redis_target import Target
 from relay.store.bulk.store import BATCH
-from relay.store.bulk.sweeping import Loaded, Loading, Marks, StalePlan
+from relay.store.bulk.sweeping import HeldMarks, Loaded, Loading, Marks, StalePlan
 
 LOCK = 15 * SECOND
 """Microseconds for which a driver owns a topic's marks; it renews them three times in that time."""
@@ -114,7 +115,7 @@ class Sweep:  # see 0054
             number = self._plans.following()
             resumed = self._plans.plan(number) is not None
             marks = self._open(number)
-            with self._keeping(number):
+            with self._keeping(marks):
                 swept = self._take(number, marks, resumed)
             if swept is not None:
                 total = total.plus(swept)
@@ -130,17 +131,23 @@ class Sweep:  # see 0054
         if plan is None:
             self._finish_writes()
             plan = plans.make(
-                self._cold, self._plans, number, marks.epoch, self._until(), self._options.batch
+                self._cold,
+                self._plans,
+                number,
+                marks.epoch,
+                self._until(),
+                self._options.batch,
+                marks.layout.text,
             )
             if not plan.inputs:
-                self._close(number)
+                self._close(marks)
                 return Swept()
             if not self._plans.begin(plan):
                 return None
         if plan.kind != SWEEP:
             self._plans.abandon(number)  # it is a compaction that was killed, or that has to yield
             return None
-        if plan.epoch != marks.epoch:
+        if (plan.epoch, plan.layout) != (marks.epoch, marks.layout.text):
             self._abandon(number)
             return None
         self._step("stage")
@@ -167,7 +174,7 @@ class Sweep:  # see 0054
             return None
         self._step("finalise")
         self._plans.end(plan, loaded._asdict())
-        self._close(number)
+        self._close(marks)
         self._cold.files.remove(staged.folder)
         return _swept(plan, staged, loaded)
 
@@ -200,20 +207,9 @@ class Sweep:  # see 0054
     def _open(self, number: int) -> Marks:
         deadline = time.monotonic() + self._options.wait
         while True:
-            with self._target.open() as store:
-                told = Loading(store.server).open(
-                    self._topic,
-                    str(number),
-                    self._driver,
-                    lock=self._options.lock,
-                    ttl=self._options.marks_ttl,
-                    epoch=secrets.token_hex(8),
-                    store=self._cold.name,
-                    place=self._cold.place,
-                    take_over=self._options.take_over,
-                )
-            if isinstance(told, str):
-                return Marks(self._topic, told, str(number))
+            told = self._opened(number, max(deadline - time.monotonic(), 0.0))
+            if isinstance(told, Marks):
+                return told
             if not told.micros:
                 raise SweepBusy(
                     f"a sweep of {self._topic!r} over {told.place} was not finished (plan {told.plan}): run "
@@ -225,12 +221,47 @@ class Sweep:  # see 0054
                 )
             time.sleep(told.micros / SECOND)
 
-    def _close(self, number: int) -> None:
+    def _opened(self, number: int, patience: float) -> Marks | HeldMarks:
+        """Open the marks of all partitions, or return those that another has. Raises `SweepBusy` for a topic
+        that moves."""
         with self._target.open() as store:
-            Loading(store.server).close(self._topic, str(number), self._driver)
+            loading = Loading(store.server)
+            while True:
+                try:
+                    layout = store.layouts.at_rest(self._topic, patience)
+                except InvalidField as moves:
+                    raise SweepBusy(f"{moves.field}: {moves.problem}") from None
+                try:
+                    return self._open_all(loading, layout, str(number))
+                except OtherLayout as told:
+                    store.layouts.learn(self._topic, told.layout)
+
+    def _open_all(self, loading: Loading, layout: Layout, plan: str) -> Marks | HeldMarks:
+        """The first partition's marks keep others away, and moves. They come first."""
+        epochs: list[str] = []
+        for partition in layout.partitions:
+            told = loading.open(
+                partition,
+                plan,
+                self._driver,
+                lock=self._options.lock,
+                ttl=self._options.marks_ttl,
+                epoch=secrets.token_hex(8),
+                store=self._cold.name,
+                place=self._cold.place,
+                take_over=self._options.take_over,
+            )
+            if isinstance(told, HeldMarks):
+                return told
+            epochs.append(told)
+        return Marks(layout, " ".join(epochs), plan)
+
+    def _close(self, marks: Marks) -> None:
+        with self._target.open() as store, suppress(OtherLayout):  # then they are not this plan's
+            Loading(store.server).close(marks.layout, marks.plan, self._driver)
 
     @contextmanager
-    def _keeping(self, number: int) -> Generator[None, None, None]:
+    def _keeping(self, marks: Marks) -> Generator[None, None, None]:
         """Keep the marks within the block. A failure breaks nothing: a load notices lost marks by itself."""
         over = threading.Event()
 
@@ -239,8 +270,8 @@ class Sweep:  # see 0054
                 try:
                     with self._target.open() as store:
                         Loading(store.server).keep(
-                            self._topic,
-                            str(number),
+                            marks.layout,
+                            marks.plan,
                             self._driver,
                             lock=self._options.lock,
                             ttl=self._options.marks_ttl,

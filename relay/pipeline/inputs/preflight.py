@@ -23,7 +23,7 @@ from relay.pipeline.rows.reading import COLUMNS
 from relay.pipeline.spark.redis_target import Target
 from relay.settings import Settings
 from relay.store.examine import foreign_types
-from relay.store.server.blocking import NO_PARTITIONS
+from relay.store.partitions.layouts import look_up
 from relay.store.server.explain import explained
 from relay.store.server.fitness import check_server
 from relay.store.server.server import Server
@@ -88,8 +88,8 @@ def check_folder(option: str, path: str | None) -> None:
 
 
 def check_redis(settings: Settings, topic: str | None) -> None:
-    """Refuse a server that a relay would refuse, a topic of several partitions, and keys of the topic that
-    hold something else. Raises `StoreError`, `UnfitServer` and `InvalidField`."""
+    """Refuse a server that a relay would refuse, and keys of the topic, or of its partitions, that hold
+    something else. Raises `StoreError`, `UnfitServer` and `InvalidField`."""
     with ThreadPoolExecutor(1) as other:  # this thread may have an event loop already, as a notebook's has
         other.submit(asyncio.run, _check_redis(settings, topic)).result()
 
@@ -102,13 +102,13 @@ async def _check_redis(settings: Settings, topic: str | None) -> None:
             await check_server(server, allow_eviction=redis.allow_eviction)
         if topic is None:
             return
-        if await server.ask("TYPE", server.keys.key("layout", topic)) == b"string":
-            raise InvalidField("topic", NO_PARTITIONS.format(topic))
+        layout = await look_up(server, topic)
         journal = target.rules(topic).journal_keeps > 0
-        for key, held, wanted in await foreign_types(server, topic, journal=journal):
-            raise WrongKeyType(
-                f"{key} holds a {held}, not a {wanted}; move it away or set another key prefix"
-            )
+        for name in layout.partitions:
+            for key, held, wanted in await foreign_types(server, name, journal=journal):
+                raise WrongKeyType(
+                    f"{key} holds a {held}, not a {wanted}; move it away or set another key prefix"
+                )
 
 
 def _format(source: Source) -> str:

@@ -26,7 +26,7 @@ from relay.pipeline.rows.reading import PROVENANCE, REJECTS, Reading
 from relay.pipeline.rows.writing import Load, WriteTally, why_not_asked, write
 from relay.pipeline.spark.redis_target import Target
 from relay.pipeline.spark.session import configured
-from relay.store.bulk.inserting import is_told, note_told
+from relay.store.bulk.inserting import RunLedger
 
 if TYPE_CHECKING:
     from pyspark.sql.pandas._typing import ArrowMapIterFunction
@@ -238,9 +238,10 @@ def _chill(rows: DataFrame, load: Load, chill: Callable[[DataFrame], int]) -> tu
 
 def _later(load: Load, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     with load.reading.target.open() as store:
+        ledger = RunLedger(store, load.run)
         for group in _good(load, batches):
             kept = group.where(group.due >= (load.until or 0))
-            told = is_told(store, kept.topic, load.run, kept.ids()) if load.run else [False] * len(kept)
+            told = ledger.is_told(kept.topic, kept.ids()) if load.run else [False] * len(kept)
             columns = [
                 pa.repeat(kept.topic, len(kept)),
                 kept.timer_ids.cast(pa.string()),
@@ -260,10 +261,11 @@ def sooner(rows: DataFrame, load: Load) -> DataFrame:
 
 def _sooner(load: Load, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     with load.reading.target.open() as store:
+        ledger = RunLedger(store, load.run)
         for group in _good(load, batches):
             kept = group if load.until is None else group.where(group.due < load.until)
             if load.run:
-                kept = kept.where(~np.array(is_told(store, kept.topic, load.run, kept.ids()), dtype=bool))
+                kept = kept.where(~np.array(ledger.is_told(kept.topic, kept.ids()), dtype=bool))
             columns = [pa.repeat(kept.topic, len(kept)), kept.timer_ids.cast(pa.string())]
             yield pa.RecordBatch.from_arrays(columns, names=["topic", "timer_id"])
 
@@ -276,8 +278,9 @@ def _tell(rows: DataFrame, load: Load) -> None:
 
 def _note(load: Load, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     with load.reading.target.open() as store:
+        ledger = RunLedger(store, load.run)
         for group in _good(load, batches):
-            note_told(store, group.topic, load.run, group.ids())
+            ledger.note_told(group.topic, group.ids())
     yield from ()
 
 

@@ -15,6 +15,8 @@ from relay.pipeline.jobs.job import Bar, Summary
 from relay.pipeline.spark.files import Files
 from relay.pipeline.spark.redis_target import Target
 from relay.pipeline.timers_source import TimersDataSource
+from relay.store.bulk.layouts import still_moves
+from relay.store.bulk.store import BulkStore
 
 MANIFEST = "_relay_snapshot.json"
 """The manifest beside the Parquet files. It is written last, so a snapshot without it is not whole. Readers
@@ -44,7 +46,7 @@ def run(spark: SparkSession, bar: Bar, job: Snapshot) -> Summary:
     summary = Summary("snapshot", job.dry_run)
     with job.target.open() as store:
         topics = [job.target.admit(topic) for topic in job.topics] or store.topics()
-        began = min(map(store.now, topics or [""]))  # topics may be at nodes with clocks of their own
+        began = min(_clocks(store, topics))
         summary.counts["size_before"] = sum(store.count(topic) for topic in topics)
     summary.counts["topics"] = len(topics)
     if job.dry_run:
@@ -55,7 +57,7 @@ def run(spark: SparkSession, bar: Bar, job: Snapshot) -> Summary:
     bar.step("reading the timers")
     seen = _write(_timers(spark, job, topics), files.at(ROWS))
     with job.target.open() as store:
-        ended = max(map(store.now, topics or [""]))
+        ended = max(_clocks(store, topics))
         summary.counts["size_after"] = sum(store.count(topic) for topic in topics)
     bar.step("comparing")
     found = digest_of(spark.read.parquet(files.at(ROWS)))
@@ -68,6 +70,15 @@ def run(spark: SparkSession, bar: Bar, job: Snapshot) -> Summary:
     about = {"topics": topics, "began_us": began, "ended_us": ended, **found}
     files.publish(MANIFEST, json.dumps(about, sort_keys=True))
     return summary
+
+
+def _clocks(store: BulkStore, topics: list[str]) -> list[int]:
+    """What the clocks of all partitions' nodes show. Raises `InvalidField` for a topic that moves."""
+    layouts = [store.layouts.look_up(topic) for topic in topics]
+    for layout in layouts:
+        if layout.towards:
+            raise still_moves(layout)
+    return [store.now(name) for layout in layouts for name in layout.partitions] or [store.now()]
 
 
 def _timers(spark: SparkSession, job: Snapshot, topics: list[str]) -> DataFrame:

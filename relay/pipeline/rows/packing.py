@@ -11,8 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from relay.core.instants import EXACT, SECOND, to_score
+from relay.core.partitions import partition_numbers
 from relay.store.bulk.columns_call import PackedRows, expiries_text, text_head, versions_text
 from relay.store.bulk.store import BATCH, BATCH_BYTES
+
+Parts = list[tuple[int, int]]
+"""Numbers of partitions, each with how many of the rows are its; one behind the other."""
 
 _NOTHING = pa.scalar(b"", pa.large_binary())
 
@@ -35,6 +39,51 @@ class Group:
         """Return the timer_ids as Redis gets them."""
         found: list[bytes] = self.timer_ids.cast(pa.binary()).to_pylist()
         return found
+
+    @property
+    def size(self) -> int:
+        """Roughly the bytes that it takes."""
+        return int(self.timer_ids.nbytes + self.envelopes.nbytes) + 16 * len(self)
+
+    @classmethod
+    def joined(cls, groups: Sequence[Group]) -> Group:
+        """Return the rows of groups of one topic, in their order."""
+        if len(groups) == 1:
+            return groups[0]
+        return cls(
+            groups[0].topic,
+            pa.concat_arrays([each.timer_ids for each in groups]),
+            np.concatenate([each.due for each in groups]),
+            pa.concat_arrays([each.envelopes for each in groups]),
+            np.concatenate([each.expires for each in groups]),
+        )
+
+    def divided(self, count: int) -> tuple[Group, Parts]:
+        """Return the rows with those of each of `count` partitions together, in the order that they had, and
+        where which partition begins."""
+        if count == 1:
+            return self, [(0, len(self))]
+        places, parts = divided(self.timer_ids, count)
+        order = pa.array(places)
+        made = Group(
+            self.topic,
+            self.timer_ids.take(order),
+            self.due[places],
+            self.envelopes.take(order),
+            self.expires[places],
+        )
+        return made, parts
+
+    def cut(self, start: int, end: int) -> Group:
+        """Return the rows from one place until before another, without a copy."""
+        size = end - start
+        return Group(
+            self.topic,
+            self.timer_ids.slice(start, size),
+            self.due[start:end],
+            self.envelopes.slice(start, size),
+            self.expires[start:end],
+        )
 
     def distinct(self, *, last: bool = False) -> Group:
         """Return the group with one row for each id: the first that has it, or the last."""
@@ -62,16 +111,31 @@ class Group:
         )
 
 
-def pack_group(group: Group, most: int = BATCH) -> Iterator[PackedRows]:
+def divided(timer_ids: pa.Array, count: int) -> tuple[np.ndarray[Any, Any], Parts]:
+    """Return the places of timers, those of one of `count` partitions together, and how many each has."""
+    ids = timer_ids.cast(pa.binary()).to_pylist()
+    numbers = np.array(partition_numbers(ids, count), dtype=np.int16)
+    sizes = np.bincount(numbers, minlength=count)
+    found = np.flatnonzero(sizes)
+    parts = list(zip(found.tolist(), sizes[found].tolist(), strict=True))
+    return np.argsort(numbers, kind="stable"), parts
+
+
+def pack_group(group: Group, most: int = BATCH, parts: Parts | None = None) -> Iterator[PackedRows]:
     """Yield a group that has each timer once, in batches of at most `most` timers, and as many bytes as one
-    call takes, numbered from 0."""
+    call takes, numbered from 0. None has timers of two `parts`."""
     ending = group.expires.tolist() if len(group) and int(group.expires.max()) >= 0 else []
     expires = [None if each < 0 else each for each in ending]
-    yield from _packed(group.due, group.timer_ids, group.envelopes, [], expires, most)
+    whole = [(0, len(group))]
+    yield from _packed(group.due, group.timer_ids, group.envelopes, [], expires, most, parts or whole)
 
 
-def pack_rows(rows: pa.RecordBatch, most: int = BATCH) -> Iterator[PackedRows]:
-    """Yield rows of the cold store likewise, with their versions."""
+def pack_rows(rows: pa.RecordBatch, most: int = BATCH, partitions: int = 1) -> Iterator[PackedRows]:
+    """Yield rows of the cold store likewise, with their versions, each batch for one of the partitions."""
+    parts = [(0, len(rows))]
+    if partitions > 1:
+        places, parts = divided(rows.column("timer_id"), partitions)
+        rows = rows.take(pa.array(places))
     expires = rows.column("expires_us")
     yield from _packed(
         rows.column("due_us").to_numpy(),
@@ -80,6 +144,7 @@ def pack_rows(rows: pa.RecordBatch, most: int = BATCH) -> Iterator[PackedRows]:
         rows.column("version").to_pylist(),
         expires.to_pylist() if expires.null_count < len(expires) else [],
         most,
+        parts,
     )
 
 
@@ -90,22 +155,26 @@ def _packed(
     versions: Sequence[int],
     expires: Sequence[int | None],
     most: int,
+    parts: Parts,
 ) -> Iterator[PackedRows]:
     scores, ids, envelopes = _texts(_scores(due)), _texts(timer_ids), _texts(stored)
-    start = number = 0
-    while start < len(due):
-        end = envelopes.end(start, min(start + most, len(due)), BATCH_BYTES)
-        yield PackedRows(
-            number,
-            end - start,
-            int(due[start]),
-            scores.cut(start, end),
-            ids.cut(start, end),
-            envelopes.cut(start, end),
-            versions_text(versions[start:end]),
-            expiries_text(expires[start:end]),
-        )
-        start, number = end, number + 1
+    start = number = last = 0
+    for partition, size in parts:
+        last += size
+        while start < last:
+            end = envelopes.end(start, min(start + most, last), BATCH_BYTES)
+            yield PackedRows(
+                number,
+                end - start,
+                int(due[start]),
+                scores.cut(start, end),
+                ids.cut(start, end),
+                envelopes.cut(start, end),
+                versions_text(versions[start:end]),
+                expiries_text(expires[start:end]),
+                partition,
+            )
+            start, number = end, number + 1
 
 
 def _scores(due: np.ndarray[Any, Any]) -> pa.Array:

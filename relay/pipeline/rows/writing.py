@@ -8,13 +8,12 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from relay.core.errors import InvalidField, StoreError, StoreUnavailable
+from relay.pipeline.rows.dividing import Divided
 from relay.pipeline.rows.new_timers import check
-from relay.pipeline.rows.packing import Group, pack_group
+from relay.pipeline.rows.packing import Group
 from relay.pipeline.rows.reading import Reading
-from relay.store.bulk.columns_call import PackedRows
-from relay.store.bulk.inserting import Inserting, foreseen, is_told
-from relay.store.bulk.shared_rate import Pace
-from relay.store.bulk.store import BATCH, BulkStore
+from relay.store.bulk.inserting import Inserting, RunLedger
+from relay.store.bulk.store import BulkStore
 from relay.store.server.explain import explain
 
 
@@ -73,7 +72,8 @@ def write(batches: Iterable[pa.RecordBatch], load: Load, tally: WriteTally) -> I
                     way.put(now)
                 if load.dry and load.asks and len(now) < len(group):
                     later = group.where(group.due >= (load.until or 0))
-                    tally.skipped_by_ledger += sum(is_told(store, group.topic, load.run, later.ids()))
+                    told = RunLedger(store, load.run).is_told(group.topic, later.ids())
+                    tally.skipped_by_ledger += sum(told)
             if checked.rejects.num_rows:
                 yield checked.rejects
         way.finish(tally)
@@ -89,12 +89,12 @@ class _Counted:
     """Writes nothing, and counts what a load would skip now."""
 
     def __init__(self, store: BulkStore, load: Load) -> None:
-        self._store, self._load = store, load
+        self._ledger, self._load = RunLedger(store, load.run), load
         self._known = self._alive = 0
 
     def put(self, group: Group) -> None:
         if self._load.asks:
-            found = foreseen(self._store, group.topic, self._load.run, group.ids(), spare=self._load.spare)
+            found = self._ledger.foreseen(group.topic, group.ids(), spare=self._load.spare)
             self._known += found.known
             self._alive += found.alive
 
@@ -109,7 +109,7 @@ def why_not_asked(load: Load) -> str:
     topic = load.reading.constants.get("topic", "")
     try:
         with load.reading.target.open() as store:
-            foreseen(store, topic, load.run, [b"-"], spare=load.spare)
+            RunLedger(store, load.run).foreseen(topic, [b"-"], spare=load.spare)
     except StoreUnavailable as failure:
         return f"It can't be reached: {explain(failure)}"
     except StoreError as failure:
@@ -117,31 +117,17 @@ def why_not_asked(load: Load) -> str:
     return ""
 
 
-class _Paced:
-    """Packs groups in batches, and waits before each for its turn where the load has a rate."""
-
-    def __init__(self, store: BulkStore, load: Load) -> None:
-        self._pace = Pace(store, load.max_rate) if load.max_rate else None
-
-    def parts(self, group: Group) -> Iterator[PackedRows]:
-        for part in pack_group(group, self._pace.batch if self._pace else BATCH):
-            if self._pace:
-                self._pace.turn(part.size)
-            yield part
-
-
 class _Replaced:
     """Writes rows in the place of existing timers."""
 
     def __init__(self, store: BulkStore, load: Load) -> None:
-        self._store, self._paced = store, _Paced(store, load)
+        self._divided = Divided(store, store.replace, load.max_rate, last=True)
 
     def put(self, group: Group) -> None:
-        for part in self._paced.parts(group.distinct(last=True)):
-            self._store.replace(group.topic, part)
+        self._divided.put(group)
 
     def finish(self, tally: WriteTally) -> None:
-        self._store.flush()
+        self._divided.finish()
 
 
 class _Inserted:
@@ -149,15 +135,20 @@ class _Inserted:
 
     def __init__(self, store: BulkStore, load: Load) -> None:
         self._inserting = Inserting(store, load.run, spare=load.spare)
-        self._paced = _Paced(store, load)
+        self._ledger = RunLedger(store, load.run)
+        self._divided = Divided(
+            store, self._inserting.insert, load.max_rate, last=False, decided=self._decided
+        )
 
     def put(self, group: Group) -> None:
-        for part in self._paced.parts(group.distinct()):
-            self._inserting.insert(group.topic, part)
+        self._divided.put(group)
+
+    def _decided(self, partition: str, group: Group) -> list[bool] | None:
+        return self._ledger.decided_elsewhere(partition, group.ids)
 
     def finish(self, tally: WriteTally) -> None:
         """Count as skipped the rows that the run did not insert now."""
-        self._inserting.flush()
+        self._divided.finish()
         done = self._inserting.done
         tally.skipped_alive = done.alive
         tally.skipped_by_ledger = tally.written - done.inserted - done.alive

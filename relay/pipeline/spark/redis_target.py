@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from relay.core import validate
@@ -34,11 +34,13 @@ class TopicRules:
 
     journal_keeps: int = 0
     max_payload_bytes: int = TopicPolicy().max_payload_bytes
+    partitions: int = 1
+    """How many a new topic is to have."""
 
     @classmethod
     def of(cls, policy: TopicPolicy) -> Self:
         """Take from a policy what is needed here."""
-        return cls(policy.journal_keeps, policy.max_payload_bytes)
+        return cls(policy.journal_keeps, policy.max_payload_bytes, policy.partitions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,7 @@ class Target:
         rules = json.loads(options.get("rules", "{}"))
         default = TopicRules(**rules.get("default", {}))
         if "max_payload_bytes" in options:
-            default = TopicRules(default.journal_keeps, whole(options, "max_payload_bytes"))
+            default = replace(default, max_payload_bytes=whole(options, "max_payload_bytes"))
         own = {topic: TopicRules(**each) for topic, each in rules.get("own", {}).items()}
         timeout = float(options.get("timeout", TIMEOUT))
         return cls(url, KeyNames(**names), timeout, default, own, rules.get("closed", False))
@@ -124,7 +126,7 @@ class Target:
 
     def open(self) -> BulkStore:
         """Open a store with connections of the caller's own."""
-        return BulkStore(self.server())
+        return BulkStore(self.server(), lambda topic: self.rules(topic).partitions)
 
     def server(self) -> BlockingServer:
         """Make connections of the caller's own."""

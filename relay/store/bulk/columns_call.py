@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from struct import pack
 from typing import Any, NamedTuple, Self
 
+from relay.core.errors import OtherLayout
 from relay.core.instants import to_score
 from relay.store.server.blocking import BlockingServer, as_arguments, is_refused
 from relay.store.server.line import encoded
@@ -63,8 +64,10 @@ class PackedRows(NamedTuple):
     """One batch by columns: scores, ids and envelopes are the texts of an array in MessagePack, one for each
     timer, which has each timer once; its head is left to the call.
 
-    `first` is the due time of its first timer, in microseconds. `versions` and `expires` are texts as
-    `lua/bulk/guarded_load.lua` takes them: see `versions_text`, `expiries_text`.
+    `partition` is the number of the one that has them all, `first` the due time of the first timer, in
+    microseconds.
+    `versions` and `expires` are texts as `lua/bulk/guarded_load.lua` takes them: see `versions_text`,
+    `expiries_text`.
     """
 
     batch: int | str
@@ -75,6 +78,7 @@ class PackedRows(NamedTuple):
     envelopes: Buffer
     versions: str
     expires: str = ""
+    partition: int = 0
 
     @classmethod
     def of(cls, rows: LoadRows) -> Self:
@@ -114,21 +118,40 @@ class ColumnsCall(NamedTuple):
         return b"".join((count, as_arguments(*before), *self.rows.arguments(), behind))
 
 
+Elsewhere = Callable[[str], None]
+"""Called with a partition's layout in the place of what a batch came to, if that is not the one by which the
+batch was made: nothing was done with it."""
+
+
+class _Sent(NamedTuple):
+    """A call that is under way, and whom to tell what came of it."""
+
+    call: ColumnsCall
+    done: Callable[[Any], None]
+    elsewhere: Elsewhere | None
+
+
 class UnderWay:
     """Calls that are on their way to a server, or to nodes of a Cluster: `AHEAD` of them at most."""
 
     def __init__(self, server: BlockingServer) -> None:
         self._server = server
-        self._calls: deque[tuple[ColumnsCall, Callable[[Any], None]]] = deque()
+        self._calls: deque[_Sent] = deque()
 
-    def send(self, call: Call[Any], rows: PackedRows, count: Callable[[Any], None]) -> None:
-        """Wait until one more call may be sent, and send it; `count` is called with its result. Raises
-        `StoreError`."""
+    def send(
+        self,
+        call: Call[Any],
+        rows: PackedRows,
+        count: Callable[[Any], None],
+        elsewhere: Elsewhere | None = None,
+    ) -> None:
+        """Wait until one more call may be sent, and send it; `count` is called with its result, or
+        `elsewhere`. Raises `StoreError`; `OtherLayout` if there is no `elsewhere`."""
         while len(self._calls) >= AHEAD:
             self._settle()
         made = ColumnsCall(self._server.prepare(call), rows)
         self._server.send_call(made)
-        self._calls.append((made, count))
+        self._calls.append(_Sent(made, count, elsewhere))
 
     def flush(self) -> None:
         """Wait for all calls that are under way. Raises `StoreError`."""
@@ -136,27 +159,37 @@ class UnderWay:
             self._settle()
 
     def _settle(self) -> None:
-        sent, count = self._calls.popleft()
+        sent = self._calls.popleft()
         (reply,) = self._server.receive(1)
         if is_refused(reply):
-            self._settle_refused(sent, count)
+            self._settle_refused(sent)
         else:
-            count(self._server.reply_to(sent.call, reply))
+            self._tell(sent, reply)
 
-    def _settle_refused(self, sent: ColumnsCall, count: Callable[[Any], None]) -> None:
+    def _settle_refused(self, sent: _Sent) -> None:
         """Somebody had the server forget its scripts, or the topic's slot is moving or was moved. Let what is
         under way come to its end, and make again what was refused, in the same order.
 
         A call now comes behind those that were under way and not refused. Ledgers mind no order. Without one
         a timer with a row in two batches may get either of them.
         """
-        refused = [(sent, count)]
+        refused = [sent]
         while self._calls:
-            later, its_count = self._calls.popleft()
+            later = self._calls.popleft()
             (reply,) = self._server.receive(1)
             if is_refused(reply):
-                refused.append((later, its_count))
+                refused.append(later)
             else:
-                its_count(self._server.reply_to(later.call, reply))
-        for each, its_count in refused:
-            its_count(self._server.reply_to(each.call, self._server.run(each)))
+                self._tell(later, reply)
+        for each in refused:
+            self._tell(each, self._server.run(each.call))
+
+    def _tell(self, sent: _Sent, reply: Any) -> None:
+        try:
+            answer = self._server.reply_to(sent.call.call, reply)
+        except OtherLayout as told:
+            if sent.elsewhere is None:
+                raise
+            sent.elsewhere(told.layout)
+        else:
+            sent.done(answer)

@@ -6,11 +6,13 @@ The script's header says what it promises, and which races it closes.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from relay.store.bulk.columns_call import PackedRows
+from relay.core.partitions import MAX_PARTITIONS, Layout, layout_of, partition_numbers
+from relay.store.bulk.columns_call import Elsewhere, PackedRows
 from relay.store.bulk.store import BATCH, BulkStore
+from relay.store.server.scripts import Argument
 from relay.store.verbs import bulk
 
 KEPT = 7 * 86_400
@@ -21,6 +23,12 @@ LONGEST = 64
 
 TOLD = b"\1"
 """Stands in the ledger before a timer of which the cold store was told. No id has control characters."""
+
+COUNT = b"\2"
+"""Stands in the first partition's ledger before a number of partitions by which the run has worked."""
+
+COUNTS = tuple(1 << n for n in range(MAX_PARTITIONS.bit_length()))
+_MARKERS = tuple(b"%b%d" % (COUNT, count) for count in COUNTS)
 
 
 class Inserted(NamedTuple):
@@ -44,10 +52,11 @@ class Inserting:  # see 0070
         self.done = Inserted()
         """The counts of all batches whose replies have come."""
 
-    def insert(self, topic: str, rows: PackedRows) -> None:
-        """Insert a batch that has each timer once. `flush` waits until it is done. Raises `StoreError`."""
-        call = bulk.insert(topic, self._run, KEPT, self._spare, rows.expires)
-        self._store.send(call, rows, self._count)
+    def insert(self, partition: str, rows: PackedRows, elsewhere: Elsewhere | None = None) -> None:
+        """Insert a batch that has each timer once. `flush` waits until it is done. `elsewhere` is that of
+        `UnderWay.send`. Raises `StoreError`."""
+        call = bulk.insert(partition, self._run, KEPT, self._spare, rows.expires)
+        self._store.send(call, rows, self._count, elsewhere)
 
     def flush(self) -> None:
         """Wait for all that is under way. Raises `StoreError`."""
@@ -57,44 +66,156 @@ class Inserting:  # see 0070
         self.done = Inserted(*(mine + theirs for mine, theirs in zip(self.done, answer, strict=True)))
 
 
-# ------------------------------------------------------------------------------------- without a write
+class RunLedger:
+    """What a run has decided on, as it stands in the ledgers of topics' partitions.
 
+    A timer that moves to another partition leaves its entry behind. So each number of partitions by which a
+    run has worked is noted in the first partition's ledger before its first batch, and a timer is looked for
+    wherever it would be by any of them. What is read elsewhere stays true: partitions that a move has emptied
+    take no batches of the layout before it.
 
-def foreseen(store: BulkStore, topic: str, run: str, timer_ids: Sequence[bytes], *, spare: bool) -> Inserted:
-    """What `Inserting` would make of these timers now, by reads alone; raises `StoreError`."""
-    ledger, (timeline, *_) = store.server.keys.key("ledger", topic, run=run), store.server.keys.of(topic)
-    known = alive = 0
-    for start in range(0, len(timer_ids), BATCH):
-        part = timer_ids[start : start + BATCH]
-        told = store.server.ask("SMISMEMBER", ledger, *map(_name, part))
-        known += sum(told)
+    Reads wait for what is under way. They raise `StoreError`, and `InvalidField` for a topic that moves.
+    """
+
+    def __init__(self, store: BulkStore, run: str) -> None:
+        self._store = store
+        self._run = run
+        self._counts: dict[Layout, tuple[int, ...]] = {}
+
+    def decided_elsewhere(self, partition: str, ids_of: Callable[[], Sequence[bytes]]) -> list[bool] | None:
+        """Whether the run has decided on each of a partition's timers by another number of partitions; None
+        if it never worked by another one, and then nobody is asked for the ids. From now on it has worked by
+        this one."""
+        layout = layout_of(partition)
+        counts = self._before(layout, note=True)
+        if not counts:
+            return None
+        self._store.flush()
+        own, timer_ids = self._key(partition), ids_of()
+        homes = {key: some for key, some in self._homes(layout, counts, timer_ids).items() if key != own}
+        # What is still asked for is kept, too.
+        self._store.server.ask_each([("EXPIRE", key, KEPT) for key in homes])
+        return self._has(homes, timer_ids, _name)
+
+    def foreseen(self, topic: str, timer_ids: Sequence[bytes], *, spare: bool) -> Inserted:
+        """What `Inserting` would make of these timers now, by reads alone."""
+        layout = self._layout(topic)
+        decided = self._decided(layout, timer_ids, _name)
+        alive = 0
         if spare:
-            scores = store.server.ask("ZMSCORE", timeline, *part)
-            alive += sum(not was and score is not None for was, score in zip(told, scores, strict=True))
-    return Inserted(len(timer_ids) - known - alive, known, alive)
+            commands: list[Sequence[Argument]] = []
+            places: list[Sequence[int]] = []
+            for number, some in _by_number(layout.count, timer_ids).items():
+                timeline = self._store.server.keys.key("timeline", layout.partitions[number])
+                for part in _parts(some):
+                    commands.append(("ZMSCORE", timeline, *(timer_ids[n] for n in part)))
+                    places.append(part)
+            replies = self._store.server.ask_each(commands)
+            for part, scores in zip(places, replies, strict=True):
+                alive += sum(
+                    not decided[n] and score is not None for n, score in zip(part, scores, strict=True)
+                )
+        known = sum(decided)
+        return Inserted(len(timer_ids) - known - alive, known, alive)
+
+    def is_told(self, topic: str, timer_ids: Sequence[bytes]) -> list[bool]:
+        """Return for each timer whether this run has told the cold store of it."""
+        return self._decided(self._layout(topic), timer_ids, lambda each: TOLD + _name(each))
+
+    def note_told(self, topic: str, timer_ids: Sequence[bytes]) -> None:
+        """This run has stored these timers in the cold store, or superseded what rested there of them: it
+        neither does so again nor inserts them."""
+        layout = self._layout(topic)
+        self._before(layout, note=True)
+        commands: list[Sequence[Argument]] = []
+        for number, some in _by_number(layout.count, timer_ids).items():
+            key = self._key(layout.partitions[number])
+            for part in _parts(some):
+                names = [_name(timer_ids[n]) for n in part]
+                commands += ("SADD", key, *names, *(TOLD + each for each in names)), ("EXPIRE", key, KEPT)
+        self._store.server.ask_each(commands)
+
+    # ------------------------------------------------------------------------ where entries stand
+
+    def _layout(self, topic: str) -> Layout:
+        self._store.flush()
+        return self._store.at_rest(topic)
+
+    def _key(self, partition: str) -> str:
+        return self._store.server.keys.key("ledger", partition, run=self._run)
+
+    def _before(self, layout: Layout, *, note: bool = False) -> tuple[int, ...]:
+        """The numbers of partitions by which the run has worked, without that of `layout`, which is noted if
+        `note`. A topic without a layout had no other."""
+        if layout in self._counts or not layout.epoch:
+            return self._counts.get(layout, ())
+        key = self._key(layout.partitions[0])
+        look: tuple[Argument, ...] = ("SMISMEMBER", key, *_MARKERS)
+        commands: list[Sequence[Argument]] = [("TYPE", key), look]
+        if note:
+            marker = _MARKERS[COUNTS.index(layout.count)]
+            commands += [("SADD", key, marker), ("EXPIRE", key, KEPT), look]
+        self._store.flush()
+        kind, before, *noted = self._store.server.ask_each(commands)
+        now = noted[-1] if note else before
+        found = {count for count, is_noted in zip(COUNTS, now, strict=True) if is_noted}
+        if kind == b"set" and not any(before):  # it is of a topic that had no layout
+            found.add(1)
+            if note:
+                self._store.server.ask("SADD", key, _MARKERS[0])
+        counts = tuple(sorted(found - {layout.count}))
+        if note:
+            self._counts[layout] = counts
+        return counts
+
+    def _homes(
+        self, layout: Layout, counts: Iterable[int], timer_ids: Sequence[bytes]
+    ) -> dict[str, Sequence[int]]:
+        """The ledgers in which the timers' entries stand by these numbers of partitions, each with the places
+        of its timers."""
+        homes: dict[str, dict[int, None]] = {}
+        for count in counts:
+            names = Layout(layout.topic, layout.epoch, count).partitions
+            for number, some in _by_number(count, timer_ids).items():
+                homes.setdefault(self._key(names[number]), {}).update(dict.fromkeys(some))
+        return {key: list(some) for key, some in homes.items()}
+
+    def _decided(
+        self, layout: Layout, timer_ids: Sequence[bytes], name: Callable[[bytes], bytes]
+    ) -> list[bool]:
+        counts = (layout.count, *self._before(layout))
+        return self._has(self._homes(layout, counts, timer_ids), timer_ids, name)
+
+    def _has(
+        self,
+        homes: Mapping[str, Sequence[int]],
+        timer_ids: Sequence[bytes],
+        name: Callable[[bytes], bytes],
+    ) -> list[bool]:
+        """Whether any of its ledgers has each timer under this name."""
+        found = [False] * len(timer_ids)
+        asked = [(key, part) for key, some in homes.items() for part in _parts(some)]
+        commands: list[Sequence[Argument]] = [
+            ("SMISMEMBER", key, *(name(timer_ids[n]) for n in part)) for key, part in asked
+        ]
+        for (_, part), told in zip(asked, self._store.server.ask_each(commands), strict=True):
+            for n, is_there in zip(part, told, strict=True):
+                found[n] = found[n] or bool(is_there)
+        return found
 
 
-# ------------------------------------------------------------------------ what the cold store was told
+def _by_number(count: int, timer_ids: Sequence[bytes]) -> dict[int, Sequence[int]]:
+    """The places of timers by the number of their partition."""
+    if count == 1:
+        return {0: range(len(timer_ids))}
+    groups: dict[int, list[int]] = {}
+    for place, number in enumerate(partition_numbers(timer_ids, count)):
+        groups.setdefault(number, []).append(place)
+    return dict(groups)
 
 
-def is_told(store: BulkStore, topic: str, run: str, timer_ids: Sequence[bytes]) -> list[bool]:
-    """Return for each timer whether this run has told the cold store of it. Raises `StoreError`."""
-    key = store.server.keys.key("ledger", topic, run=run)
-    found: list[bool] = []
-    for start in range(0, len(timer_ids), BATCH):
-        names = (TOLD + _name(each) for each in timer_ids[start : start + BATCH])
-        found += map(bool, store.server.ask("SMISMEMBER", key, *names))
-    return found
-
-
-def note_told(store: BulkStore, topic: str, run: str, timer_ids: Sequence[bytes]) -> None:
-    """This run has stored these timers in the cold store, or superseded what rested there of them: it neither
-    does so again nor inserts them. Raises `StoreError`."""
-    key = store.server.keys.key("ledger", topic, run=run)
-    for start in range(0, len(timer_ids), BATCH):
-        names = [_name(each) for each in timer_ids[start : start + BATCH]]
-        store.server.ask("SADD", key, *names, *(TOLD + each for each in names))
-        store.server.ask("EXPIRE", key, KEPT)
+def _parts(places: Sequence[int]) -> Iterable[Sequence[int]]:
+    return (places[start : start + BATCH] for start in range(0, len(places), BATCH))
 
 
 def _name(timer_id: bytes) -> bytes:

@@ -1,9 +1,15 @@
-"""Reads a whole topic in parallel: it is split by rank into even parts, each of which is read page by page.
+"""Reads a whole topic in parallel: each partition is split by rank into even parts, and each of those is read
+page by page.
 
 A part is bounded by two places in the timeline, not by ranks: a timer that stays where it is is read once, by
 one part, however many come and go meanwhile. A timer that moves while the topic is read (because it is
 claimed, retried or replaced) may be read twice, or not at all if it moves towards the front. A timer is read
 whole: its place, record and envelope belong together.
+
+A topic whose partitions change is not read. A part names its partition with the layout by which the topic was
+split, and a partition that has seen a newer one refuses it. Those that a move takes timers from, or brings
+them to, have seen the newer one before the first timer goes: so a part that is read to its end has all that
+was there.
 """
 
 from __future__ import annotations
@@ -11,7 +17,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from relay.core.errors import InvalidField, OtherLayout, WrongKeyType
 from relay.core.instants import to_score
+from relay.core.partitions import layout_of
+from relay.store.bulk.layouts import still_moves
 from relay.store.bulk.store import BATCH, BulkStore
 from relay.store.codec import lease_record
 from relay.store.server.blocking import checked, is_refused
@@ -21,6 +30,8 @@ from relay.store.verbs.terms import Words
 PAGE_BYTES = 1 << 20
 """The approximate limit of envelope bytes in one call: a claim beside it waits that long."""
 
+CHANGED = "{!r} has got another number of partitions while it was read: read it again"
+
 LEAST = 2000
 """The number of timers below which a further part costs more than it gains."""
 
@@ -29,17 +40,22 @@ Place = tuple[float, bytes]
 
 
 class TopicSlice(NamedTuple):
-    """The part of a topic behind `after` and not behind `until`; None means the start or the end of the
-    topic.
+    """The part of a partition behind `after` and not behind `until`; None means the start or the end.
+    `partition` is its name, or that of a topic without a layout.
 
     With `due`, lowest and first too late in microseconds, it is instead what is due then and does not stand
     there: leased timers, retries.
     """
 
-    topic: str
+    partition: str
     after: Place | None = None
     until: Place | None = None
     due: tuple[int, int] | None = None
+
+    @property
+    def topic(self) -> str:
+        """The topic that it is of."""
+        return layout_of(self.partition).topic
 
 
 class TimerColumns(NamedTuple):
@@ -57,12 +73,20 @@ class TimerColumns(NamedTuple):
 def cut(
     store: BulkStore, topic: str, parts: int, *, low: int = 0, high: int | None = None
 ) -> list[TopicSlice]:
-    """The topic, as far as due from `low` (microseconds) until before `high`, in at most `parts` even parts.
+    """The topic, as far as due from `low` (microseconds) until before `high`: each partition in even
+    parts, of which there are at most `parts` together, or one for each partition.
 
-    Raises `StoreError`, and `InvalidField` for a topic of several partitions.
+    Raises `StoreError`, and `InvalidField` for a topic that moves.
     """
-    store.server.require_one_partition(topic)
-    key = store.server.keys.key("timeline", topic)
+    layout = store.layouts.look_up(topic)
+    if layout.towards:
+        raise still_moves(layout)
+    each = max(parts // layout.count, 1)
+    return [part for name in layout.partitions for part in _cut(store, name, each, low, high)]
+
+
+def _cut(store: BulkStore, partition: str, parts: int, low: int, high: int | None) -> list[TopicSlice]:
+    key = store.server.keys.key("timeline", partition)
     first = _count(store, key, low) if low > 0 else 0
     last = store.server.ask("ZCARD", key) if high is None else _count(store, key, high)
     start: Place | None = (to_score(low), b"") if low > 0 else None
@@ -76,9 +100,9 @@ def cut(
         if found:  # else it has become shorter
             places.append((float(found[1]), found[0]))
     places.append(end)
-    cuts = [TopicSlice(topic, places[n], places[n + 1]) for n in range(len(places) - 1)]
+    cuts = [TopicSlice(partition, places[n], places[n + 1]) for n in range(len(places) - 1)]
     if high is not None:
-        cuts.append(TopicSlice(topic, due=(low, high)))
+        cuts.append(TopicSlice(partition, due=(low, high)))
     return cuts
 
 
@@ -88,12 +112,22 @@ def _count(store: BulkStore, key: str, before: int) -> int:
 
 
 def read(store: BulkStore, part: TopicSlice, *, envelopes: bool) -> Iterator[TimerColumns]:
-    """Its timers, page by page. Raises `StoreError`."""
-    if part.due is not None:
-        yield from _elsewhere(store, part.topic, *part.due, envelopes=envelopes)
-        return
+    """Its timers, page by page. Raises `StoreError`, and `InvalidField` if the topic's partitions have
+    changed since it was cut."""
+    try:
+        if part.due is not None:
+            yield from _elsewhere(store, part.partition, *part.due, envelopes=envelopes)
+        else:
+            yield from _in_order(store, part, envelopes=envelopes)
+    except (OtherLayout, WrongKeyType) as failure:  # a layout in the place of lease records is a wrong type
+        if isinstance(failure, WrongKeyType) and not store.layouts.look_up(part.topic).epoch:
+            raise
+        raise InvalidField("topic", CHANGED.format(part.topic)) from None
+
+
+def _in_order(store: BulkStore, part: TopicSlice, *, envelopes: bool) -> Iterator[TimerColumns]:
     size, width = (PAGE_BYTES, 4) if envelopes else (None, 3)
-    call = timeline.page(part.topic, BATCH, *_after(part.after), size)
+    call = timeline.page(part.partition, BATCH, *_after(part.after), size)
     reply = store.call(call)
     while True:
         more, *flat = reply
@@ -105,7 +139,7 @@ def read(store: BulkStore, part: TopicSlice, *, envelopes: bool) -> Iterator[Tim
                 end -= 1
         last = not more or end < len(ids)
         if not last:  # Redis looks for the next page while this one is worked on
-            call = timeline.page(part.topic, BATCH, *_after((scores[-1], ids[-1])), size)
+            call = timeline.page(part.partition, BATCH, *_after((scores[-1], ids[-1])), size)
             store.server.send(store.server.prepare(call).command())
         if end:
             held = flat[3::width] if envelopes else [None] * len(ids)
@@ -139,10 +173,10 @@ def together(pages: Iterator[TimerColumns], *, timers: int, size: int) -> Iterat
 
 
 def _elsewhere(
-    store: BulkStore, topic: str, low: int, high: int, *, envelopes: bool
+    store: BulkStore, partition: str, low: int, high: int, *, envelopes: bool
 ) -> Iterator[TimerColumns]:
     """What is due from `low` until before `high` and stands behind that: only what has a record can."""
-    leases = store.server.keys.of(topic)[2]
+    leases = store.server.keys.key("leases", partition)
     bound = to_score(high)
     seen: set[bytes] = set()  # HSCAN may answer one twice
     for flat in store.server.scan("HSCAN", leases, BATCH):
@@ -152,7 +186,7 @@ def _elsewhere(
             if timer_id not in seen and (due := lease_record.due_of(raw)) is not None and low <= due < high
         ]
         found = TimerColumns([], [], [], [])
-        for timer_id, reply in zip(wanted, _get(store, topic, wanted), strict=True):
+        for timer_id, reply in zip(wanted, _get(store, partition, wanted), strict=True):
             if not reply or float(reply[0]) < bound:
                 continue
             due = lease_record.due_of(reply[1])
@@ -164,8 +198,9 @@ def _elsewhere(
                 found.envelopes.append(reply[2] if envelopes else None)
         if found.timer_ids:
             yield found
+    _get(store, partition, [b""])  # records that had gone elsewhere were not seen: then this is refused
 
 
-def _get(store: BulkStore, topic: str, timer_ids: list[bytes]) -> list[Words]:
+def _get(store: BulkStore, partition: str, timer_ids: list[bytes]) -> list[Words]:
     """What `timeline/get.lua` answers of each, in one pipeline."""
-    return store.server.each([timeline.get(topic, timer_id) for timer_id in timer_ids])
+    return store.server.each([timeline.get(partition, timer_id) for timer_id in timer_ids])

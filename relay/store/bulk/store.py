@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Self, TypeVar
 
-from relay.store.bulk.columns_call import PackedRows, UnderWay
+from relay.core.partitions import Layout, layout_of
+from relay.store.bulk.columns_call import Elsewhere, PackedRows, UnderWay
+from relay.store.bulk.layouts import BulkLayouts, one
 from relay.store.server.blocking import BlockingServer
 from relay.store.server.scripts import Call
 from relay.store.verbs import bulk
@@ -25,11 +27,16 @@ BATCH_BYTES = 1 << 20
 
 
 class BulkStore:
-    """Writes and reads many timers over connections of its own. Not to be shared between threads."""
+    """Writes and reads many timers over connections of its own. Not to be shared between threads.
 
-    def __init__(self, server: BlockingServer) -> None:
+    `wished` says how many partitions a new topic is to have. What is written names a partition, or a topic
+    without a layout.
+    """
+
+    def __init__(self, server: BlockingServer, wished: Callable[[str], int] = one) -> None:
         self.server = server
-        self._topics: set[str] = set()
+        self.layouts = BulkLayouts(server, wished)
+        self._ready: set[Layout] = set()
         self._under_way = UnderWay(server)
 
     def connect(self) -> None:
@@ -52,9 +59,12 @@ class BulkStore:
         return self.server.now(topic)
 
     def count(self, topic: str) -> int:
-        """Return how many timers the topic has. Raises `StoreError`."""
-        found: int = self.server.ask("ZCARD", self.server.keys.of(topic)[0])
-        return found
+        """Return how many timers the topic has, in all partitions. Raises `StoreError`."""
+        names = self.layouts.look_up(topic).partitions
+        found: list[int] = self.server.ask_each(
+            [("ZCARD", self.server.keys.key("timeline", name)) for name in names]
+        )
+        return sum(found)
 
     def topics(self) -> list[str]:
         """Return all topics that relays or loads have registered, sorted. Raises `StoreError`."""
@@ -62,28 +72,46 @@ class BulkStore:
         found: set[bytes] = {name for names in pages for name in names}
         return sorted(name.decode(errors="surrogateescape") for name in found)
 
+    def at_rest(self, topic: str) -> Layout:
+        """See `BulkLayouts.at_rest`. What has to be asked for comes behind all that is under way."""
+        known = self.layouts.known_at_rest(topic)
+        if known is not None:
+            return known
+        self.flush()
+        return self.layouts.at_rest(topic)
+
     # ------------------------------------------------------------------- writing
 
-    def replace(self, topic: str, rows: PackedRows) -> None:
+    def replace(self, partition: str, rows: PackedRows, elsewhere: Elsewhere | None = None) -> None:
         """Write a batch that has each timer once, in the place of existing ones.
 
         Names, sizes and due times have been checked. Returns while it is under way: `flush` tells that it is
-        written. Raises `StoreError`; then any number of batches may be written, each of them whole.
+        written. `elsewhere` is that of `UnderWay.send`. Raises `StoreError`; then any number of batches may
+        be written, each of them whole.
         """
-        self.send(bulk.replace(topic, rows.expires), rows)
+        self.send(bulk.replace(partition, rows.expires), rows, elsewhere=elsewhere)
 
-    def send(self, call: Call[Any], rows: PackedRows, count: Callable[[Any], None] = lambda _: None) -> None:
-        """Send a script's call with a batch of its topic; at most `AHEAD` are under way. `count` is called
-        with its result. Raises `StoreError`, which may be about a call before."""
+    def send(
+        self,
+        call: Call[Any],
+        rows: PackedRows,
+        count: Callable[[Any], None] = lambda _: None,
+        elsewhere: Elsewhere | None = None,
+    ) -> None:
+        """Send a script's call with a batch of its partition; at most `AHEAD` are under way. `count` is
+        called with its result. Raises `StoreError`, which may be about a call before."""
         self.register(call.topic)
-        self._under_way.send(call, rows, count)
+        self._under_way.send(call, rows, count, elsewhere)
 
-    def register(self, topic: str) -> None:
-        """Have it known as a topic: once, before its first batch. Raises `StoreError`."""
-        if topic not in self._topics:
+    def register(self, partition: str) -> None:
+        """Have its topic known, and ask which of the partitions have a journal: once for each layout, before
+        its first batch. Raises `StoreError`."""
+        layout = layout_of(partition)
+        if layout not in self._ready:
             self.flush()
-            self.server.ask("SADD", self.server.keys.topics, topic)
-            self._topics.add(topic)
+            self.server.ask("SADD", self.server.keys.topics, layout.topic)
+            self.server.look_for_journals(layout.partitions)
+            self._ready.add(layout)
 
     def flush(self) -> None:
         """Wait until all is written. Raises `StoreError`."""

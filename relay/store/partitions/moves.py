@@ -34,17 +34,13 @@ class RedisMoves:  # see 0084
 
     async def begin(self, topic: str, partitions: int, *, rate: int = 0) -> Layout:
         """See `Moves.begin`. A script call each to read the layout and to change it, and a command for each
-        key of the partitions to come. Raises `InvalidField`."""
+        key of the partitions to come. Raises `InvalidField`, also while a sweep of the cold store is under
+        way."""
         now = await self._layouts.ask(topic)
         if now.towards or now.count == partitions:
             return now
         towards = now.count * 2 if partitions > now.count else now.count // 2
         becomes = Layout(topic, max(now.epoch, 1) + 1, now.count, towards)
-        if await self._type_of("marks", topic) == "hash":
-            raise InvalidField(
-                "partitions",
-                "can't be changed while a sweep of the cold store is under way",
-            )
         for partition in becomes.partitions[now.count :]:
             await self._check_free(partition)
         return await self._change(now, becomes, rate)

@@ -19,6 +19,7 @@ from redis.exceptions import NoScriptError, RedisError
 from relay.core.endpoints.redis_url import parse
 from relay.core.errors import InvalidField
 from relay.core.journal import NO_JOURNALS, Journals
+from relay.core.partitions import layout_of
 from relay.store.keys import KeyNames
 from relay.store.server.cluster.blocking_nodes import BlockingNodes
 from relay.store.server.cluster.redirects import REFUSALS
@@ -43,7 +44,9 @@ TIMEOUT = 20.0
 KEEP_ALL = 1 << 52
 """Records that a journal keeps where nobody told how many: trimming is left to the relays."""
 
-NO_PARTITIONS = "{!r} has several partitions, and the pipeline can't work on such a topic yet; relays can"
+NO_PARTITIONS = (
+    "{!r} has several partitions, and the pipeline can't read the journals of such a topic yet; relays can"
+)
 
 R = TypeVar("R")
 
@@ -210,21 +213,29 @@ class BlockingServer:
     def reply_to(self, prepared: Prepared, reply: Any) -> Any:
         """The script's own reply; raises `StoreError` where it is a refusal."""
         answer = checked(reply)
-        if prepared.last:
+        if prepared.journaled:
             answer, _trimmed = answer
         return reply_of(answer, self.on_refused_hint) if prepared.script.journaled else answer
 
-    def keep(self, topic: str) -> int:
-        """How many changes the topic's journal keeps; 0 if it has none. Raises `InvalidField` for a topic of
-        several partitions."""
-        if topic not in self._kept:
-            self.require_one_partition(topic)
-            there = self.ask("TYPE", self.keys.key("journal", topic)) == b"stream"
-            self._kept[topic] = self._journals.keep(topic) or (KEEP_ALL if there else 0)
-        return self._kept[topic]
+    def keep(self, name: str) -> int:
+        """How many changes the journal of a topic or partition keeps; 0 if it has none."""
+        if name not in self._kept:
+            self.look_for_journals([name])
+        return self._kept[name]
+
+    def look_for_journals(self, names: Sequence[str]) -> None:
+        """Ask which of these topics or partitions have a journal, so that no call of theirs has to. Nothing
+        else may be under way. Raises `StoreError`."""
+        new = [name for name in names if name not in self._kept]
+        kinds = self.ask_each([("TYPE", self.keys.key("journal", name)) for name in new])
+        for name, kind in zip(new, kinds, strict=True):
+            layout = layout_of(name)
+            keeps = layout.share(self._journals.keep(layout.topic))
+            self._kept[name] = keeps or (KEEP_ALL if kind == b"stream" else 0)
 
     def require_one_partition(self, topic: str) -> None:
-        """Raises `InvalidField` for a topic of several partitions, and `StoreError`."""
+        """For whoever reads a topic's journal. Raises `InvalidField` for a topic of several partitions, and
+        `StoreError`."""
         if self.ask("TYPE", self.keys.key("layout", topic)) == b"string":
             raise InvalidField("topic", NO_PARTITIONS.format(topic))
 
@@ -262,6 +273,17 @@ class BlockingServer:
         """Send one command, whose key is as for `send`, and read its reply. Raises a refusal. Nothing else
         may be under way."""
         return self._asked(key_in(command), command)
+
+    def ask_each(self, commands: Sequence[Sequence[Argument]]) -> list[Any]:
+        """Send commands at once, each to the node of its key as for `send`, and read their replies. Raises
+        the first refusal. Nothing else may be under way."""
+        self._check_free()
+        self.send(*commands)
+        replies = self.receive(len(commands))
+        return [
+            self.ask(*command) if is_refused(reply) else checked(reply)
+            for command, reply in zip(commands, replies, strict=True)
+        ]
 
     def atomic(self, *commands: Sequence[Argument]) -> list[Any]:
         """The replies to commands about one topic that only read; nothing comes between them. Raises a

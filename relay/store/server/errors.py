@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from redis.exceptions import (
@@ -78,20 +78,28 @@ def says_readonly(failure: BaseException | None) -> bool:
     return isinstance(failure, ReadOnlyError) or "READONLY" in str(failure)
 
 
+_OURS: dict[str, Callable[[], Exception]] = {
+    "LEAVING": Leaving,
+    "PAUSEUNKNOWN": PauseUnknown,
+    "GIVENUP": GivenUp,
+    "OUTOFRANGE": lambda: InvalidField("delay", "ends after the year 9999; give a shorter one"),
+    "SWEPT": lambda: InvalidField(
+        "partitions",
+        "can't be changed while a sweep of the cold store is under way, or was not finished: let it end, "
+        "or run it again",
+    ),
+}
+"""What our scripts say by a word alone."""
+
+
 def _refusal(text: str) -> Exception:
     word, _, rest = text.partition(" ")
     if word in ("WRONGKEYTYPE", "WRONGTYPE"):  # the latter is Redis' own, of commands outside scripts
         return WrongKeyType(f"{rest}; move it away or set another key prefix")
     if word == "LAYOUT":
         return OtherLayout(rest)
-    if word == "LEAVING":
-        return Leaving()
-    if word == "PAUSEUNKNOWN":
-        return PauseUnknown()
-    if word == "OUTOFRANGE":
-        return InvalidField("delay", "ends after the year 9999; give a shorter one")
-    if word == "GIVENUP":
-        return GivenUp()
+    if word in _OURS:
+        return _OURS[word]()
     if word in ("OOM", "-OOM") or "OOM command not allowed" in text:
         return StoreFull(text)
     if word == "BUSY" or _PASSING_WORDS.search(text):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from relay.core.instants import SECOND
 from relay.core.journal import JournalBatch, Journals
-from relay.core.partitions import topic_of
+from relay.core.partitions import Layout, layout_of, topic_of
 from relay.store.bulk.columns_call import LoadRows, PackedRows
 from relay.store.bulk.inserting import Inserted, Inserting
 from relay.store.bulk.store import BulkStore
@@ -94,7 +94,7 @@ class Bench(Scheduling):
     def now(self, instant: int) -> None:
         self._now = instant
         self.raw.set(f"{self.timeline}:now", instant)
-        self.raw.set(f"{self.marks}:now", instant)
+        self.raw.set(f"{self.leases}:now", instant)
         self.raw.set(f"{self.relays}:now", instant)
         self.raw.set(f"{self.pace}:now", instant)
 
@@ -112,7 +112,7 @@ class Bench(Scheduling):
             self.topic, plan, driver, lock=15 * SECOND, ttl=3600, epoch=epoch, store=store
         )
         assert isinstance(told, str), told
-        return Marks(self.topic, told, plan)
+        return Marks(layout_of(self.topic), told, plan)
 
     def load(
         self, marks: Marks, *timer_ids: str, batch: int = 0, due: int | None = None, version: int = 10
@@ -157,7 +157,7 @@ class Bench(Scheduling):
 
     def retire(self, *timer_ids: str, version: int = 20) -> int:
         """Retire them for a write of that version; how many lived."""
-        self.loading.may_retire(self.topic, version, "w")
+        self.loading.may_retire(Layout(self.topic), version, "w")
         return self.loading.retire(self.topic, version, "w", timer_ids)
 
     def turn(self, lasts: int) -> int:
