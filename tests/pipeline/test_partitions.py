@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from relay.core.errors import InvalidField
-from relay.journal.v1 import journal_pb2
 from relay.pipeline.inputs import preflight
-from relay.pipeline.journal_source import _file_topic
 from relay.settings import load
 from relay.store.bulk.columns_call import LoadRows, PackedRows
 from relay.store.bulk.inserting import Inserting
@@ -19,8 +16,6 @@ from relay.store.bulk.scanning import cut
 from relay.store.bulk.store import BulkStore
 from relay.store.bulk.sweeping import Loading
 from relay.store.codec import envelope
-from relay.store.journal.files import Raw, delimited
-from relay.store.journal.scan import JournalScan
 from relay.store.server.blocking import BlockingServer
 
 if TYPE_CHECKING:
@@ -36,8 +31,6 @@ WAYS: dict[str, Callable[[BlockingServer, str], object]] = {
     "scan": lambda server, topic: cut(BulkStore(server), topic, 2),
     "sweep": lambda server, topic: Loading(server).open(topic, "1", "d", lock=1, ttl=1, epoch="e", store="s"),
     "retire": lambda server, topic: Loading(server).may_retire(topic, 1, "t"),
-    "journal": lambda server, topic: JournalScan(server).begin(topic),
-    "journal's end": lambda server, topic: JournalScan(server).end(topic),
 }
 
 
@@ -55,15 +48,6 @@ def partitioned(valkey: RunningServer, keyspace: Keyspace) -> Iterator[str]:
 def test_each_way_into_redis(valkey: RunningServer, partitioned: str, way: str) -> None:
     with BlockingServer(valkey.url) as server, pytest.raises(InvalidField, match=REFUSED):
         WAYS[way](server, partitioned)
-
-
-def test_an_exported_journal(tmp_path: Path) -> None:
-    """A file has entries of all partitions, and the lake counts by one stream."""
-    file = tmp_path / "journal"
-    batch = journal_pb2.Batch(version=1, time=1, first=1, last=1).SerializeToString()
-    file.write_bytes(delimited(Raw("1-0#3", batch, "orders")))
-    with pytest.raises(InvalidField, match=r"^files: .*'orders' has several partitions"):
-        _file_topic(str(file))
 
 
 def test_before_spark_starts(valkey: RunningServer, partitioned: str) -> None:
