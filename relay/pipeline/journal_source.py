@@ -28,8 +28,7 @@ from relay.pipeline.lake.journal_offsets import (
 )
 from relay.store.journal import files as journal_file
 from relay.store.journal.entries import decode
-from relay.store.journal.scan import EntryGap, Mark
-from relay.store.server.blocking import NO_PARTITIONS
+from relay.store.journal.scan import EntryGap, Mark, Stream
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,12 +41,17 @@ _START = Mark()
 
 @dataclass(frozen=True)
 class Stretch(InputPartition):
-    """The part of one task: a part of one topic's journal, or a file."""
+    """The part of one task: a part of one stream, or a file. `topic` is empty if there is nothing to read."""
 
     topic: str = ""
+    partition: int | None = None
     after: Mark = _START
     until: Mark = _START
     file: str = ""
+
+    @property
+    def stream(self) -> Stream:
+        return Stream(self.topic, self.partition)
 
 
 class JournalSource(DataSource):
@@ -85,22 +89,23 @@ class _Reading:
             yield from _file_rows(stretch)
         elif stretch.topic:
             with scanning(self.options) as scan:
-                found = scan.read(stretch.topic, stretch.after, stretch.until)
-                yield from journal_rows.arrow(stretch.topic, self._whole(stretch, found))
+                found = scan.read(stretch.stream.name, stretch.after, stretch.until)
+                rows = self._whole(stretch, found)
+                yield from journal_rows.arrow(stretch.topic, rows, stretch.partition)
 
     def _whole(
         self, stretch: Stretch, found: Iterator[JournalBatch | EntryGap]
     ) -> Iterator[JournalBatch | EntryGap]:
         for each in found:
             if isinstance(each, EntryGap) and self.options.fail:
-                raise StoreRefused(_lost(stretch.topic, each))
+                raise StoreRefused(_lost(stretch.stream.name, each))
             yield each
 
 
-def _lost(topic: str, gap: EntryGap) -> str:
+def _lost(stream: str, gap: EntryGap) -> str:
     went = f"{gap.missing} records are missing" if gap.missing > 0 else "the journal went back"
     return (
-        f"the journal of topic {topic!r} is not whole: {went} before entry {gap.entry}. Set "
+        f"the journal of topic {stream!r} is not whole: {went} before entry {gap.entry}. Set "
         "failOnDataLoss to false (--go-on) to go on, with a row of the kind GAP in its place"
     )
 
@@ -118,8 +123,6 @@ def _file_topic(name: str) -> str:
             first = next(journal_file.entries(file, name), None)
     except OSError as failure:
         raise InvalidField("files", f"{name} can't be read: {failure.strerror}") from None
-    if first is not None and "#" in first.id:
-        raise InvalidField("files", f"{name}: {NO_PARTITIONS.format(first.topic)}")
     return first.topic if first is not None else ""
 
 
@@ -131,15 +134,15 @@ class JournalBatchReader(_Reading, DataSourceReader):
             return [Stretch(_file_topic(name), file=name) for name in self.options.files]
         with scanning(self.options) as scan:
             found: list[InputPartition] = []
-            for topic in chosen(scan, self.options):
-                after, until = started(scan, self.options, topic), scan.end(topic)
-                _forward(topic, after, until)
-                found += [Stretch(topic, *part) for part in scan.cut(topic, after, until, self.options.size)]
+            for name, stream in chosen(scan, self.options).items():
+                after, until = started(scan, self.options, name), scan.end(name)
+                _forward(name, after, until)
+                found += [Stretch(*stream, *part) for part in scan.cut(name, after, until, self.options.size)]
             return found or [Stretch()]
 
 
 class JournalStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads as the journals grow. An offset says how far each topic was read: `{"entry": id, "last":
+    """Reads as the journals grow. An offset says how far each stream was read: `{"entry": id, "last":
     number}`."""
 
     def __init__(self, options: JournalOptions) -> None:
@@ -148,35 +151,35 @@ class JournalStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvail
 
     def initialOffset(self) -> dict[str, Any]:
         with scanning(self.options) as scan:
-            topics = chosen(scan, self.options)
-            return to_offset({topic: started(scan, self.options, topic) for topic in topics})
+            streams = chosen(scan, self.options)
+            return to_offset({stream: started(scan, self.options, stream) for stream in streams})
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxRows(self.options.most)
 
     def prepareForTriggerAvailableNow(self) -> None:
         with scanning(self.options) as scan:
-            self._target = {topic: scan.end(topic) for topic in chosen(scan, self.options)}
+            self._target = {stream: scan.end(stream) for stream in chosen(scan, self.options)}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Share the records of one trigger evenly among the topics that have any. Raises
+        """Share the records of one trigger evenly among the streams that have any. Raises
         `NotImplementedError` for another kind of limit."""
         marks = from_offset(start)
         with scanning(self.options) as scan:
             if self._target is not None:
                 ends = self._target
             else:
-                ends = {topic: scan.end(topic) for topic in chosen(scan, self.options)}
+                ends = {stream: scan.end(stream) for stream in chosen(scan, self.options)}
             waiting: dict[str, Mark] = {}
-            for topic, end in ends.items():
-                after = marks[topic] = marks.get(topic) or joined(scan, self.options, topic)
-                _forward(topic, after, end)
+            for stream, end in ends.items():
+                after = marks[stream] = marks.get(stream) or joined(scan, self.options, stream)
+                _forward(stream, after, end)
                 if end.place > after.place:
-                    waiting[topic] = end
+                    waiting[stream] = end
             if isinstance(limit, ReadMaxRows) and waiting:
                 share = max(limit.max_rows // len(waiting), 1)
                 waiting = {
-                    topic: scan.ahead(topic, marks[topic], end, share) for topic, end in waiting.items()
+                    stream: scan.ahead(stream, marks[stream], end, share) for stream, end in waiting.items()
                 }
             elif not isinstance(limit, ReadAllAvailable | ReadMaxRows):
                 raise NotImplementedError(f"{limit} is not supported")
@@ -187,18 +190,18 @@ class JournalStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvail
         notices that, if it is read."""
         before, found = from_offset(start), []
         with scanning(self.options) as scan:
-            for topic, until in from_offset(end).items():
-                after = before.get(topic) or joined(scan, self.options, topic)
+            for name, until in from_offset(end).items():
+                after = before.get(name) or joined(scan, self.options, name)
                 if until.place > after.place:
-                    found += [
-                        Stretch(topic, *part) for part in scan.cut(topic, after, until, self.options.size)
-                    ]
+                    stream = scan.stream(name)
+                    parts = scan.cut(name, after, until, self.options.size)
+                    found += [Stretch(*stream, *part) for part in parts]
         return found
 
 
-def _forward(topic: str, after: Mark, end: Mark) -> None:
+def _forward(stream: str, after: Mark, end: Mark) -> None:
     if after.entry and end.place < after.place:
         raise StoreRefused(
-            f"the journal of topic {topic!r} ends before {after.entry}, which was read already: its key was "
+            f"the journal of topic {stream!r} ends before {after.entry}, which was read already: its key was "
             "removed, or Redis went back. Go on with a new checkpoint, and keep the old lake"
         )

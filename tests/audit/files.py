@@ -26,6 +26,7 @@ def encoded(batch: JournalBatch) -> bytes:
         fill(change, record)
         if record.kind is RecordKind.CLAIMED:
             message.nonce, message.score = record.nonce, record.score / SECOND
+        message.hand_over = record.hand_over or message.hand_over
     return message.SerializeToString()
 
 
@@ -34,7 +35,7 @@ def fill(change: journal_pb2.Change, record: JournalRecord) -> None:
         change.nonce, change.score = record.nonce, record.score / SECOND
     change.due, change.previous_due = record.due / SECOND, record.previous_due / SECOND
     change.expires = record.expires / SECOND
-    for name in ("occurrence", "attempts", "claims", "received", "reason", "dead_id"):
+    for name in ("occurrence", "attempts", "claims", "received", "reason", "dead_id", "previous_dead_id"):
         setattr(change, name, getattr(record, name))
     if record.refused is not None:
         change.refused = int(record.refused)  # type: ignore[assignment]

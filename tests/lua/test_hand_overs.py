@@ -11,6 +11,8 @@ import pytest
 from relay.core.errors import StoreFull, StoreRefused
 from relay.core.journal import HandOver, JournalRecord, RecordKind
 from relay.core.outcomes import Verb
+from relay.journal.v1 import journal_pb2
+from relay.store.journal.entries import decode
 from relay.store.verbs import move
 from tests.lua.test_move import DEADLINE, DUE, HELD, LETTER, NEW, OLD, back, leave, left, put, void
 from tests.worlds.scripts.asking import N1, NOW
@@ -233,3 +235,15 @@ async def test_what_it_costs_in_bytes(journal: Bench) -> None:
         entries: Any = place.raw.xrange(place.journal)
         assert len(entries) == 1
         assert sum(len(fields[b"b"]) for _, fields in entries) <= 100 * 43
+
+
+async def test_a_hand_over_that_can_t_be_read(journal: Bench) -> None:
+    """The entry is refused by name, as one of a kind that this Relay doesn't know."""
+    change = journal_pb2.Change(kind=journal_pb2.KIND_LEFT, timer_id=b"a")
+    batch = journal_pb2.Batch(version=1, time=NOW, first=1, last=1, changes=[change])
+    for text in ("", "2:1>3"):
+        batch.hand_over = text
+        with pytest.raises(
+            StoreRefused, match=f"entry 5-0 .*: '{text}' is not a hand-over; one reads 2:1>3:"
+        ):
+            decode("5-0", batch.SerializeToString())

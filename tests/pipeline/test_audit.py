@@ -13,10 +13,11 @@ import pytest
 
 from relay.core.audit import Audit as Core
 from relay.core.audit import Promise, Report
+from relay.core.audit.hand_overs import NO_DEPARTURE
 from relay.core.audit.knowledge import FOREIGN
 from relay.core.audit.rules import OLDER
 from relay.core.instants import SECOND
-from relay.core.journal import JournalBatch, JournalRecord, RecordKind
+from relay.core.journal import JournalBatch, JournalRecord, RecordKind, place_of
 from relay.pipeline.audit import tables
 from relay.pipeline.audit.replay import Around, Judging, Replay
 from relay.pipeline.jobs import audit as audit_job
@@ -25,6 +26,7 @@ from relay.pipeline.lake import journal_rows
 from relay.pipeline.lake.journal_lake import Lake, milliseconds
 from relay.pipeline.spark.hour_folders import hour_of
 from relay.store.journal.scan import place
+from tests.audit import test_hand_overs as hand_overs
 from tests.audit.cases import CASES
 from tests.audit.cases_at_odds import CASES as AT_ODDS
 from tests.audit.forge import renumbered
@@ -85,6 +87,32 @@ def holed() -> Journals:
     return {name: in_order(batches) for name, batches in found.items()}
 
 
+def divided() -> Journals:
+    """Journals of two partitions, between which timers go: legal ones, broken ones, and with gaps in one."""
+    found: Journals = {}
+    broken = {name: begun for name, (begun, _) in hand_overs.BROKEN.items()}
+    for name, begun in (hand_overs.LEGAL | broken).items():
+        parts = begun()
+        for at in ("old", "new"):
+            found[f"{name}, {at} alone"] = getattr(parts, at).batches
+        found[f"divided: {name}"] = by_id(parts.old.batches, parts.new.batches)
+        for n in range(len(parts.old.batches) - 1):
+            found[f"{name}, without {n}"] = by_id(
+                parts.old.batches[:n] + parts.old.batches[n + 1 :], parts.new.batches
+            )
+    return found
+
+
+def by_id(*streams: list[JournalBatch]) -> list[JournalBatch]:
+    """As the ids of their entries are in order."""
+    return sorted((batch for stream in streams for batch in stream), key=lambda batch: order_of(batch.entry))
+
+
+def order_of(entry: str) -> tuple[int, int, int]:
+    number, bare = place_of(entry)
+    return (*place(bare), number)
+
+
 def table(spark: SparkSession, journals: Journals) -> DataFrame:
     """As the lake has them."""
     batches = [rows for topic, journal in journals.items() for rows in journal_rows.arrow(topic, journal)]
@@ -106,7 +134,7 @@ def test_both_audits_say_the_same(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Verdicts, what was checked, breaks and doubts with all examples, counts, lateness, gaps, by topic."""
-    made = {**forged(), **random(), **holed()}
+    made = {**forged(), **random(), **holed(), **divided()}
     rows = table(spark, made)
     monkeypatch.setattr(Lake, "rows", lambda *_: rows)
     out = str(tmp_path / "out")
@@ -120,7 +148,7 @@ def test_both_audits_say_the_same(
 @pytest.mark.parametrize(("exclusive", "at_rest"), [(True, False), (False, False), (False, True)])
 def test_the_workers_rules_are_the_audits(exclusive: bool, at_rest: bool) -> None:
     """The same without Spark, for who else may have written, and what may live: breaks, doubts and counts."""
-    made = {**forged(), **random(), **holed()}
+    made = {**forged(), **random(), **holed(), **divided()}
     found = told_by_workers(made, exclusive=exclusive, at_rest=at_rest)
     for topic, batches in made.items():
         report = told_by_core(batches, exclusive=exclusive, at_rest=at_rest)
@@ -132,7 +160,7 @@ def test_the_workers_rules_are_the_audits(exclusive: bool, at_rest: bool) -> Non
         assert found[topic] == (+breaks, Counter(report.counts)), topic
 
 
-OWN = {FOREIGN, OLDER}
+OWN = {FOREIGN, OLDER, NO_DEPARTURE}
 """Reasons for doubt that a timer's records give; all others are a topic's."""
 
 
@@ -144,8 +172,7 @@ def told_by_workers(journals: Journals, *, exclusive: bool, at_rest: bool) -> di
     living = told.filter(pc.equal(told["fact"], "living"))
     nothing = pa.nulls(living.num_rows, pa.bool_())
     asked = living.append_column("missed", nothing).append_column("remembered", nothing)
-    epochs = {topic: len(each.gaps) for topic, each in around.items()}
-    judged = Judging(around, epochs, exclusive, at_rest)(asked.to_batches())
+    judged = Judging(around, exclusive, at_rest)(asked.to_batches())
     found: dict[str, Any] = {topic: (Counter(), Counter()) for topic in journals}
     for row in pa.Table.from_batches([*facts, *judged]).to_pylist():
         breaks, counts = found[row["topic"]]
@@ -158,12 +185,16 @@ def told_by_workers(journals: Journals, *, exclusive: bool, at_rest: bool) -> di
 
 def around_of(batches: list[JournalBatch]) -> Around:
     """Where the gaps are, as the numbers tell."""
-    gaps, last = [], 0
+    gaps: dict[int, tuple[tuple[int, int], ...]] = {}
+    last: dict[int, int] = {}
     for batch in batches:
-        gaps += [place(batch.entry)] * (batch.lost_since(last) != 0)
-        gaps += [place(batch.entry)] * (batch.last - batch.first + 1 != len(batch.records))
-        last = batch.last
-    return Around(tuple(gaps), batches[-1].entry, batches[-1].time)
+        number, bare = batch.place
+        count = (batch.lost_since(last.get(number, 0)) != 0) + (
+            batch.last - batch.first + 1 != len(batch.records)
+        )
+        gaps[number] = (*gaps.get(number, ()), *[place(bare)] * count)
+        last[number] = batch.last
+    return Around(gaps, batches[-1].entry, batches[-1].time)
 
 
 def sorted_rows(journals: Journals) -> list[pa.RecordBatch]:
@@ -179,14 +210,21 @@ def sorted_rows(journals: Journals) -> list[pa.RecordBatch]:
         ]
         rows = pa.Table.from_batches(list(journal_rows.arrow(topic, batches)))
         places = [place(entry) for entry in rows["entry"].to_pylist()]
+        numbers = rows["partition"].to_pylist()
+        entries = [
+            entry if number is None else f"{entry}#{number}"
+            for entry, number in zip(rows["entry"].to_pylist(), numbers, strict=True)
+        ]
         for name, values in (
             ("ms", [ms for ms, _ in places]),
             ("seq", [seq for _, seq in places]),
+            ("place", [number or 0 for number in numbers]),
             ("used", used),
         ):
             rows = rows.append_column(name, pa.array(values))
+        rows = rows.set_column(rows.schema.get_field_index("entry"), "entry", pa.array(entries))
         made.append(rows.filter(pc.is_valid(rows["timer_id"])))
-    order = [(name, "ascending") for name in ("topic", "timer_id", "raw_id", "ms", "seq", "number")]
+    order = [(name, "ascending") for name in ("topic", "timer_id", "raw_id", "ms", "seq", "place", "number")]
     return list(pa.concat_tables(made).sort_by(order).to_batches(max_chunksize=1000))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,18 +11,13 @@ import pyarrow as pa
 import pytest
 
 from relay.core.errors import InvalidField, WrongKeyType
-from relay.journal.v1 import journal_pb2
 from relay.pipeline.inputs import preflight
-from relay.pipeline.journal_source import _file_topic
 from relay.pipeline.rows import dividing, packing
 from relay.settings import load
 from relay.store.bulk import layouts
 from relay.store.bulk.columns_call import Elsewhere, PackedRows
 from relay.store.bulk.inserting import RunLedger
 from relay.store.bulk.store import BulkStore
-from relay.store.journal.files import Raw, delimited
-from relay.store.journal.scan import JournalScan
-from relay.store.server.blocking import BlockingServer
 from tests.pipeline.laid_out import LaidOut, laid_out
 
 if TYPE_CHECKING:
@@ -32,7 +27,6 @@ if TYPE_CHECKING:
 VECTORS = json.loads((Path(__file__).parents[1] / "core" / "partitions.json").read_text(encoding="utf-8"))
 IDS = [f"t{n}" for n in range(3000)]
 MORE = [f"u{n}" for n in range(3000)]
-REFUSED = r"has several partitions, and the pipeline can't read the journals of such a topic yet"
 
 
 @pytest.fixture
@@ -258,27 +252,6 @@ def test_what_the_cold_store_was_told_of(world: LaidOut, counts: tuple[int, ...]
 
 
 # ------------------------------------------------------------------------------- what is refused
-
-
-JOURNALS: dict[str, Callable[[BlockingServer, str], object]] = {
-    "journal": lambda server, topic: JournalScan(server).begin(topic),
-    "journal's end": lambda server, topic: JournalScan(server).end(topic),
-}
-
-
-@pytest.mark.parametrize("way", JOURNALS)
-def test_a_journal(valkey: RunningServer, world: LaidOut, way: str) -> None:
-    with BlockingServer(valkey.url) as server, pytest.raises(InvalidField, match=REFUSED):
-        JOURNALS[way](server, world.topic)
-
-
-def test_an_exported_journal(tmp_path: Path) -> None:
-    """A file has entries of all partitions, and the lake counts by one stream."""
-    file = tmp_path / "journal"
-    batch = journal_pb2.Batch(version=1, time=1, first=1, last=1).SerializeToString()
-    file.write_bytes(delimited(Raw("1-0#3", batch, "orders")))
-    with pytest.raises(InvalidField, match=r"^files: .*'orders' has several partitions"):
-        _file_topic(str(file))
 
 
 def test_before_spark_starts(valkey: RunningServer, world: LaidOut) -> None:

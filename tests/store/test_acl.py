@@ -436,9 +436,9 @@ def test_a_load_in_a_cluster_needs_no_more() -> None:
 def test_an_audit_needs_transactions_besides(server: RunningServer) -> None:
     """What docs/how-to/pipeline.md says: `+multi` and `+exec`, to look for timers."""
     with BlockingServer(become(server, RULES)) as limited, pytest.raises(StoreRefused, match="exec"):
-        list(present_now(limited, "t", ["a"]))
+        list(present_now(limited, Layout("t"), ["a"]))
     with BlockingServer(become(server, [*RULES, "+multi", "+exec"])) as limited:
-        assert list(present_now(limited, "t", ["a"])) == [(False, False)]
+        assert list(present_now(limited, Layout("t"), ["a"])) == [(False, False)]
 
 
 @pytest.mark.parametrize("missing", [None, "~timers_ledger:*", "+smismember", "+expire"])

@@ -13,6 +13,7 @@ from anyio.to_thread import run_sync
 
 from relay.core.errors import GivenUp, StoreUnavailable, UnfitServer
 from relay.core.instants import to_score
+from relay.core.partitions import Layout
 from relay.store.bulk.columns_call import AHEAD, LoadRows, PackedRows
 from relay.store.bulk.inserting import Inserted, Inserting
 from relay.store.bulk.lookup import present_now
@@ -77,7 +78,10 @@ def test_each_topic_is_at_its_node(shared: Cluster, bulk: BulkStore) -> None:
         assert [name for page in pages for name in page.timer_ids] == names
         found = bulk.server.each([timeline.get(topic, name) for name in (*names, b"nobody")])
         assert [bool(words) for words in found] == [*[True] * len(names), False]
-        assert list(present_now(bulk.server, topic, ["t0", "nobody"])) == [(True, False), (False, False)]
+        assert list(present_now(bulk.server, Layout(topic), ["t0", "nobody"])) == [
+            (True, False),
+            (False, False),
+        ]
         assert bulk.now(topic) > 0
     assert set(topics) <= set(bulk.topics())
     bulk.connect()
@@ -188,7 +192,7 @@ def test_what_has_gone_over_is_asked_for_there(shared: Cluster, bulk: BulkStore)
             assert shared.carry(topic, source, target) == 3
         if step == "at the target":
             shared.end_move(topic, target)
-        found += [bulk.count(topic), *present_now(bulk.server, topic, ["a", "b"])]
+        found += [bulk.count(topic), *present_now(bulk.server, Layout(topic), ["a", "b"])]
         found += [name for page in bulk.server.scan("HSCAN", leases, 10) for name in page]
     assert found == [1, (True, True), (False, False), b"a", b"x"] * 3
 

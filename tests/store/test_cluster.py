@@ -158,7 +158,7 @@ def test_every_script_of_the_pipeline_runs_in_a_cluster(cluster: RunningServer, 
         Pace(store, 1e6).turn(1)
         (part,) = cut(store, "orders", 2)
         assert [page.timer_ids for page in read(store, part, envelopes=True)] == [[b"a"]]
-        assert list(present_now(store.server, "orders", ["a"])) == [(True, False)]
+        assert list(present_now(store.server, Layout("orders"), ["a"])) == [(True, False)]
         loading.may_retire(Layout("orders"), 1, "w")
         assert loading.retire("orders", 1, "w", ["a"]) == 1
         loading.has_retired(Layout("orders"), 1)

@@ -80,8 +80,8 @@ class Apart(HandOverRules):  # see 0056
         self.take(record)
 
     def remains(self) -> Living | None:
-        """Return the timer if it has not ended."""
-        return next(iter(self.living.values()), None)
+        """Return the timer if it has not ended, from a partition in which it lives, or on its way."""
+        return next((timer for _, timer, _, _ in self.remaining()), None)
 
     def used_before(self, nonce: bytes) -> str | None:
         return ELSEWHERE if self._used else None

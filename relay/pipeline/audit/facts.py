@@ -5,7 +5,7 @@
 | `hour`, `step` | `count` more of `name` in the topic's hour or step number `time` |
 | `late` | a first delivery: `value` microseconds after its due time, which is in hour `time` |
 | `finding` | `promise` (a number), `name` with the reason for a doubt (empty: refuted), and an example |
-| `living` | a timer that has not ended |
+| `living` | a timer that has not ended, in the partition `place`, or on its way from there to `target` |
 | `unasked` | a timer that lives and may be lost: nobody was asked for it |
 """
 
@@ -25,7 +25,7 @@ HOUR = 3600 * SECOND
 FACTS = """
 fact string, topic string, time bigint, name string, count bigint, value bigint, promise int,
 timer_id string, raw_id binary, what string, at bigint, due bigint, entry string, before string,
-occurrence binary, epoch bigint, recorded boolean, leased boolean
+occurrence binary, epoch bigint, recorded boolean, leased boolean, place int, target int
 """
 FACTS = " ".join(FACTS.split())
 _TYPES = {

@@ -1,7 +1,8 @@
 """Finds where records are missing in a journal of rows, and what the timers of a topic share: `Around`.
 
-A batch begins with the number after the last one's. So it is enough to compare each batch's first row with
-the batch before it: within an hour by a window, and between hours by the first and last batch of each.
+A batch begins with the number after the last one's of its stream: that of the topic, or of one of its
+partitions. So it is enough to compare each batch's first row with the batch before it: within an hour by a
+window, and between hours by the first and last batch of each.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pyspark.sql import functions as f
 
 from relay.core.audit.report import MISSING, NOT_WHOLE, TRIMMED, WENT_BACK
 from relay.pipeline.audit.replay import Around
-from relay.pipeline.lake.journal_lake import milliseconds, sequence
+from relay.pipeline.lake.journal_lake import milliseconds, partition, sequence
 from relay.pipeline.lake.journal_rows import EMPTY, GAP
 
 MOST_GAPS = 10_000
@@ -35,28 +36,30 @@ class Topic:
     last_entry: str = ""
     first_time: int = 0
     last_time: int = 0
-    places: list[tuple[int, int]] = field(default_factory=list)
+    places: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+    """Where the gaps of each partition are."""
     odd: bool = False
     """Whether some batches may lack records that their numbers promise."""
 
     def around(self) -> Around:
-        return Around(tuple(self.places), self.last_entry, self.last_time, self.gaps <= MOST_GAPS)
-
-    @property
-    def epochs(self) -> int:
-        """The last epoch, as `Around.epoch` counts. A timer that lives from an earlier one is uncertain."""
-        return len(self.places) if self.gaps <= MOST_GAPS else -1
+        places = {number: tuple(places) for number, places in self.places.items()}
+        return Around(places, self.last_entry, self.last_time, self.gaps <= MOST_GAPS)
 
 
 def placed(rows: DataFrame) -> DataFrame:
-    """Select changes and empty entries, with their place in the stream as two numbers."""
-    return rows.where(f.col("kind") != GAP).withColumns({"ms": milliseconds(), "seq": sequence()})
+    """Select changes and empty entries, with their place in the stream as two numbers. `place` is the number
+    of their partition, which stands in `entry`, too, if the topic has several."""
+    named = f.when(f.col("partition").isNull(), f.col("entry"))
+    named = named.otherwise(f.concat_ws("#", "entry", "partition"))
+    changes = rows.where(f.col("kind") != GAP)
+    changes = changes.withColumns({"ms": milliseconds(), "seq": sequence(), "place": partition()})
+    return changes.withColumn("entry", named)
 
 
 def topics(rows: DataFrame) -> dict[str, Topic]:
     """Return each topic of placed rows, without its gaps."""
     place, number, first, last = (
-        f.struct("ms", "seq"),
+        f.struct("ms", "seq", "place"),
         f.col("number"),
         f.col("batch_first"),
         f.col("batch_last"),
@@ -82,19 +85,18 @@ def topics(rows: DataFrame) -> dict[str, Topic]:
 
 
 def gaps(rows: DataFrame, known: Mapping[str, Topic]) -> DataFrame:
-    """Return a row for each gap of placed rows: topic, entry, ms, seq, missing, why."""
+    """Return a row for each gap of placed rows: topic, place, entry, ms, seq, missing, why."""
     heads = rows.where((f.col("number") == f.col("batch_first")) | (f.col("kind") == EMPTY))
     place = f.struct("ms", "seq")
-    hour = Window.partitionBy("topic", "hour").orderBy("ms", "seq")
+    hour = Window.partitionBy("topic", "place", "hour").orderBy("ms", "seq")
     inside = heads.withColumn("before", f.lag("batch_last").over(hour)).where("before is not null")
-    hours = heads.groupBy("topic", "hour").agg(
+    hours = heads.groupBy("topic", "place", "hour").agg(
         f.min_by(f.struct("ms", "seq", "entry", "batch_first"), place).alias("head"),
         f.max_by("batch_last", place).alias("tail"),
     )
-    topic = Window.partitionBy("topic").orderBy("hour")
-    between = hours.select(
-        "topic", "head.*", f.lag("tail").over(topic).alias("before"), f.row_number().over(topic).alias("nth")
-    )
+    stream = Window.partitionBy("topic", "place").orderBy("hour")
+    before, nth = f.lag("tail").over(stream).alias("before"), f.row_number().over(stream).alias("nth")
+    between = hours.select("topic", "place", "head.*", before, nth)
     found = [_numbered(inside, f.lit(2)), _numbered(between, f.col("nth"))]
     if odd := [name for name, each in known.items() if each.odd]:
         found.append(_broken(rows.where(f.col("topic").isin(*odd))))
@@ -105,19 +107,20 @@ def _numbered(batches: DataFrame, nth: Column) -> DataFrame:
     lost = f.col("batch_first") - f.coalesce(f.col("before"), f.lit(0)) - 1
     why = f.when(lost < 0, WENT_BACK).when(nth == 1, TRIMMED).otherwise(MISSING)
     return batches.where(lost != 0).select(
-        "topic", "entry", "ms", "seq", f.greatest(lost, f.lit(0)).alias("missing"), why.alias("why")
+        "topic", "place", "entry", "ms", "seq", f.greatest(lost, f.lit(0)).alias("missing"), why.alias("why")
     )
 
 
 def _broken(rows: DataFrame) -> DataFrame:
     """Find batches that lack records that their numbers promise."""
-    batch = rows.groupBy("topic", "entry", "ms", "seq", "batch_first", "batch_last")
+    batch = rows.groupBy("topic", "place", "entry", "ms", "seq", "batch_first", "batch_last")
     lost = f.col("batch_last") - f.col("batch_first") + 1 - f.col("held")
     return (
         batch.agg(f.count("number").alias("held"))
         .where(lost != 0)
         .select(
             "topic",
+            "place",
             "entry",
             "ms",
             "seq",
@@ -132,7 +135,7 @@ def note(known: Mapping[str, Topic], found: DataFrame) -> None:
     counted = found.groupBy("topic").agg(f.count("*").alias("gaps"), f.sum("missing").alias("missing"))
     for row in counted.collect():
         known[row.topic].gaps, known[row.topic].missing = row.gaps, row.missing
-    nth = f.row_number().over(Window.partitionBy("topic").orderBy("ms", "seq"))
+    nth = f.row_number().over(Window.partitionBy("topic").orderBy("ms", "seq", "place"))
     first = found.withColumn("nth", nth).where(f.col("nth") <= MOST_GAPS)
     for row in first.orderBy("topic", "nth").collect():
-        known[row.topic].places.append((row.ms, row.seq))
+        known[row.topic].places.setdefault(row.place, []).append((row.ms, row.seq))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -24,21 +24,26 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What all timers of a topic share: its gaps, in order, and its last batch.
+    """What all timers of a topic share: the gaps of each of its partitions, in order, and its last batch.
 
     `certain` is false if there are more gaps than are listed: then records behind them are not compared with
     each other.
     """
 
-    gaps: tuple[Place, ...] = ()
+    gaps: Mapping[int, tuple[Place, ...]] = field(default_factory=dict)
     last_entry: str = ""
     last_time: int = 0
     certain: bool = True
 
-    def epoch(self, place: Place, number: int) -> int:
-        """Return the number of gaps before a record."""
-        count = bisect_right(self.gaps, place)
-        return count if self.certain or count < len(self.gaps) else count + number
+    def epoch(self, partition: int, place: Place, number: int) -> int:
+        """Return the number of gaps before a record in its partition's journal."""
+        gaps = self.gaps.get(partition, ())
+        count = bisect_right(gaps, place)
+        return count if self.certain or count < len(gaps) else count + number
+
+    def last_epoch(self, partition: int) -> int:
+        """The last one, as `epoch` counts. A timer that lives from an earlier one is uncertain."""
+        return len(self.gaps.get(partition, ())) if self.certain else -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +73,15 @@ class _Worker:
         """Return since when the timer lives, and when it is due."""
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        names = ("topic", "timer_id", "raw_id", "ms", "seq", "number", "used", "at")
+        names = ("topic", "timer_id", "raw_id", "place", "ms", "seq", "number", "entry", "used", "at")
         for batch in batches:
             heads = zip(*(values(batch.column(name)) for name in names), strict=True)
-            for (topic, timer_id, raw_id, ms, seq, number, used, at), record in zip(
+            for (topic, timer_id, raw_id, place, ms, seq, number, entry, used, at), record in zip(
                 heads, records(batch), strict=True
             ):
                 if (timer_id, raw_id) != self._key or topic != self._topic:
                     self._other(topic, timer_id, raw_id)
-                self._see((ms, seq), number, used, at, record)
+                self._see(entry, self._around.epoch(place, (ms, seq), number), used, at, record)
             yield from self._facts.take(FACTS_AT_ONCE)
         self._end_of_timer()
         self._end_of_topic()
@@ -90,13 +95,12 @@ class _Worker:
         self._key = (timer_id, raw_id)
         self._rules.other()
 
-    def _see(self, place: Place, number: int, used: bool, at: int, record: JournalRecord) -> None:
+    def _see(self, entry: str, epoch: int, used: bool, at: int, record: JournalRecord) -> None:
         hour = at // HOUR
         if hour != self._hour:
             self._hour = hour
             self._rules.count(self._hours.setdefault(hour, StretchTally()))
-        epoch = self._around.epoch(place, number)
-        self._rules.see(f"{place[0]}-{place[1]}", at, epoch, used, record)
+        self._rules.see(entry, at, epoch, used, record)
         self._follow(at, self._rules.remains())
 
     # ------------------------------------------------------------------------------ the backlog
@@ -131,18 +135,19 @@ class _Worker:
     # ------------------------------------------------------------------------------ ends
 
     def _end_of_timer(self) -> None:
-        timer = self._rules.remains()
-        if timer is not None:
-            (timer_id, raw_id), due = self._key, timer.due
+        self._rules.settle()
+        timer_id, raw_id = self._key
+        for _, timer, on_way, place in self._rules.remaining():
             self._facts.add(
-                "living", self._topic, timer_id=timer_id, raw_id=raw_id, at=timer.time, due=due,
+                "living", self._topic, timer_id=timer_id, raw_id=raw_id, at=timer.time, due=timer.due,
                 entry=timer.entry, occurrence=timer.occurrence or b"", epoch=timer.epoch,
-                recorded=timer.recorded, leased=timer.live_lease is not None,
+                recorded=timer.recorded, leased=timer.live_lease is not None, place=place.number,
+                target=on_way.hand_over.target if on_way is not None else None,
             )  # fmt: skip
-            if self._alive is not None:
-                self._mark("open", self._alive[0], None)
-                if max(self._alive) <= self._around.last_time:
-                    self._mark("overdue", max(self._alive), None)
+        if self._alive is not None:
+            self._mark("open", self._alive[0], None)
+            if max(self._alive) <= self._around.last_time:
+                self._mark("overdue", max(self._alive), None)
         self._alive = None
 
     def _end_of_topic(self) -> None:
@@ -170,7 +175,6 @@ class Judging:
     `remembered`, null if it was not asked) become findings and `unasked`."""
 
     topics: Mapping[str, Around]
-    epochs: Mapping[str, int]
     exclusive: bool
     at_rest: bool
 
@@ -190,7 +194,9 @@ class Judging:
                 timer = Living(row["epoch"], row["entry"], row["at"], row["due"], recorded=row["recorded"])
                 timer.occurrence, timer.missed = row["occurrence"], row["missed"]
                 timer.remembered = bool(row["remembered"])
-                name, certain = id_of(row["timer_id"], row["raw_id"]), row["epoch"] == self.epochs[topic]
+                name, target = id_of(row["timer_id"], row["raw_id"]), row["target"]
+                certain = row["epoch"] == around.last_epoch(row["place"])
+                certain = certain and (target is None or around.last_epoch(target) == 0)
                 if rules.judge_living(name, timer, self.at_rest, certain=certain):
                     facts.add("unasked", topic, count=1)
                 if taken := rules.counts.pop("taken", 0):

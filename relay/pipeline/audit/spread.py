@@ -32,7 +32,7 @@ def replayed(rows: DataFrame, topics: Mapping[str, Topic], exclusive: bool, widt
     tasks = max(math.ceil(records / PER_TASK), rows.sparkSession.sparkContext.defaultParallelism)
     changes = _marked(rows.where((f.col("kind") != EMPTY) & f.col("timer_id").isNotNull()))
     key = ("topic", "timer_id", "raw_id")
-    ordered = changes.repartition(tasks, *key).sortWithinPartitions(*key, "ms", "seq", "number")
+    ordered = changes.repartition(tasks, *key).sortWithinPartitions(*key, "ms", "seq", "place", "number")
     around = {name: topic.around() for name, topic in topics.items()}
     return ordered.mapInArrow(_workers(Replay(around, exclusive, width)), FACTS)
 
@@ -40,8 +40,7 @@ def replayed(rows: DataFrame, topics: Mapping[str, Topic], exclusive: bool, widt
 def judged(living: DataFrame, topics: Mapping[str, Topic], exclusive: bool, at_rest: bool) -> DataFrame:
     """Return the findings about timers that live (`FACTS`), after somebody was asked for them."""
     around = {name: topic.around() for name, topic in topics.items()}
-    epochs = {name: topic.epochs for name, topic in topics.items()}
-    return living.mapInArrow(_workers(Judging(around, epochs, exclusive, at_rest)), FACTS)
+    return living.mapInArrow(_workers(Judging(around, exclusive, at_rest)), FACTS)
 
 
 def _marked(changes: DataFrame) -> DataFrame:
@@ -53,18 +52,21 @@ def _marked(changes: DataFrame) -> DataFrame:
         f.max("ms").alias("ms_1"),
         f.min("seq").alias("seq_0"),
         f.max("seq").alias("seq_1"),
+        f.min("place").alias("place_0"),
+        f.max("place").alias("place_1"),
     ]
-    again = claims.groupBy("topic", "nonce").agg(*bounds).where("ms_0 != ms_1 or seq_0 != seq_1")
+    differ = "ms_0 != ms_1 or seq_0 != seq_1 or place_0 != place_1"
+    again = claims.groupBy("topic", "nonce").agg(*bounds).where(differ)
     keys = ["topic", "nonce"]
     first = (
         claims.join(again.select(*keys), keys, "left_semi")
         .groupBy(*keys)
-        .agg(f.min(f.struct("ms", "seq")).alias("first"))
+        .agg(f.min(f.struct("ms", "seq", "place")).alias("first"))
         .cache()
     )
     if first.isEmpty():
         return changes.withColumn("used", f.lit(False))
-    later = (f.col("kind") == "CLAIMED") & (f.col("first") < f.struct("ms", "seq"))
+    later = (f.col("kind") == "CLAIMED") & (f.col("first") < f.struct("ms", "seq", "place"))
     return changes.join(first, keys, "left").withColumn("used", f.coalesce(later, f.lit(False))).drop("first")
 
 

@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 from relay.core.audit.lateness import PERCENTILES
-from relay.core.audit.report import Promise
+from relay.core.audit.report import ON_WAY, Promise
 from relay.pipeline.audit.facts import HOUR
 
 COUNTS = {
@@ -160,7 +160,8 @@ def findings(facts: DataFrame) -> DataFrame:
 
 def living(judged: DataFrame) -> DataFrame:
     """Return timers that have not ended, as the journal knows them, with the answer of Redis about them."""
-    state = f.when(f.col("missed"), "gone").when(f.col("leased"), "leased").otherwise("pending")
+    state = f.when(f.col("missed"), "gone").when(f.col("target").isNotNull(), ON_WAY)
+    state = state.when(f.col("leased"), "leased").otherwise("pending")
     return judged.select(
         "topic",
         "timer_id",

@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from relay.core.errors import InvalidField
+from relay.core.partitions import topic_of
 from relay.pipeline.audit import gaps as audit_gaps
 from relay.pipeline.audit import gather as audit_gather
 from relay.pipeline.audit import lost_timers as audit_lost
@@ -29,8 +30,9 @@ from relay.pipeline.audit.verdicts import VERDICT_COLUMNS, VERDICTS, Judged, jud
 from relay.pipeline.jobs import snapshot as snapshot_job
 from relay.pipeline.jobs.job import Bar, Summary
 from relay.pipeline.journal_source import JournalSource
-from relay.pipeline.lake.journal_lake import Lake, milliseconds
+from relay.pipeline.lake.journal_lake import Lake, milliseconds, sequence, stream
 from relay.pipeline.lake.journal_offsets import offsets
+from relay.pipeline.lake.journal_rows import GAP
 from relay.pipeline.spark.files import Files
 from relay.pipeline.spark.hour_folders import hour_of
 from relay.pipeline.timers_source import TimersDataSource
@@ -111,7 +113,7 @@ class _Run:
             (name, share) for part in parts for name, share in part.topics.items() if self._wanted(name)
         ]
         counts = {
-            "topics": len({name for name, _ in shares}),
+            "topics": len({topic_of(name) for name, _ in shares}),
             "records": sum(share.records for _, share in shares),
         }
         return Summary("audit", dry_run=True, counts=counts)
@@ -129,19 +131,19 @@ class _Run:
         between the two, so the stream is read from where this state of the lake ends."""
         state = self.lake.log.state()
         rows = self.lake.rows(state, self.job.topics).drop("part")
-        marks = {topic: Mark(*mark) for topic, mark in state.marks.items() if self._wanted(topic)}
+        marks = {stream: Mark(*mark) for stream, mark in state.marks.items() if self._wanted(stream)}
         if self.job.source:
             tail = self._kept("tail", self._behind(marks))
             rows = rows.unionByName(tail)
             marks |= _ends(tail)
         return audit_gaps.placed(rows), marks
 
-    def _wanted(self, topic: str) -> bool:
-        return not self.job.topics or topic in self.job.topics
+    def _wanted(self, stream: str) -> bool:
+        return not self.job.topics or topic_of(stream) in self.job.topics
 
     def _behind(self, marks: Mapping[str, Mark]) -> DataFrame:
         """Read the streams behind these marks, to their current ends. Raises `InvalidField`."""
-        names = self.job.topics or tuple(marks)
+        names = self.job.topics or tuple(sorted(set(map(topic_of, marks))))
         if not names:
             raise InvalidField("topics", "are not named, and the lake has none")
         source = self.spark.read.format("timers_journal").options(**self.job.source)
@@ -247,12 +249,12 @@ class _Run:
 
 
 def _ends(tail: DataFrame) -> dict[str, Mark]:
-    """Return how far the stream was read, as a row for each topic."""
-    place = f.struct("ms", "seq")
+    """Return how far each stream was read."""
+    place = f.struct(milliseconds(), sequence())
     found = (
-        audit_gaps.placed(tail)
-        .groupBy("topic")
+        tail.where(f.col("kind") != GAP)
+        .groupBy(stream().alias("stream"))
         .agg(f.max_by("entry", place).alias("entry"), f.max_by("batch_last", place).alias("last"))
         .collect()
     )
-    return {row.topic: Mark(row.entry, row["last"]) for row in found}
+    return {row.stream: Mark(row.entry, row["last"]) for row in found}

@@ -14,9 +14,10 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from relay.core.partitions import topic_of
 from relay.pipeline.jobs.job import Bar, Summary
 from relay.pipeline.journal_source import JournalSource
-from relay.pipeline.lake.journal_lake import Lake
+from relay.pipeline.lake.journal_lake import Lake, partition
 from relay.pipeline.lake.journal_offsets import JournalOptions, chosen, offsets, scanning
 from relay.pipeline.lake.lake_log import LakeChange, LakePart, LakeState
 from relay.pipeline.spark.files import Files
@@ -100,7 +101,7 @@ def to_the_end(begin: Callable[[], StreamingQuery], stop: threading.Event | None
 
 def start(spark: SparkSession, job: Journal, keeper: Keeper) -> StreamingQuery:
     """Start the stream. It ends by itself unless the job has `every`."""
-    marks = {topic: Mark(*mark) for topic, mark in keeper.lake.log.state().marks.items()}
+    marks = {stream: Mark(*mark) for stream, mark in keeper.lake.log.state().marks.items()}
     source = spark.readStream.format("timers_journal").options(**job.source)
     if "startingOffsets" not in job.source:  # a new checkpoint goes on where the lake ends
         source = source.option("startingOffsets", offsets(marks) if marks else "earliest")
@@ -135,8 +136,8 @@ class Keeper:
             return
         self.trim()  # the batches before are stored, and Spark knows it
         part = self._added(rows, "batch", {query: batch})
-        for topic, share in part.topics.items():
-            self._safe[topic] = share.last_entry
+        for stream, share in part.topics.items():
+            self._safe[stream] = share.last_entry
         if self._job.every is not None and batch % UPKEEP == UPKEEP - 1:
             self.upkeep()
 
@@ -166,8 +167,11 @@ class Keeper:
             part = self.lake.write(rows)
             if overlaps(part, seen):
                 self.lake.files.remove(part.folder)
-                known = self.lake.rows(seen, sorted(part.topics)).select("topic", "entry").distinct()
-                part = self.lake.write(rows.join(known, ["topic", "entry"], "left_anti"))
+                known = self.lake.rows(seen, sorted(set(map(topic_of, part.topics))))
+                known = known.select("topic", "entry", partition().alias("place")).distinct()
+                placed = rows.withColumn("place", partition())
+                fresh = placed.join(known, ["topic", "entry", "place"], "left_anti").drop("place")
+                part = self.lake.write(fresh)
             if self.lake.log.commit(lambda state: self._change(state, seen, part, why, stored)) is not None:  # noqa: B023
                 break
             self.lake.files.remove(part.folder)
@@ -196,8 +200,8 @@ class Keeper:
         if not self._job.trim or not self._safe:
             return
         with scanning(JournalOptions.of(self._job.source)) as scan:
-            for topic, entry in self._safe.items():
-                self._trimmed[topic] += scan.trim(topic, entry)
+            for stream, entry in self._safe.items():
+                self._trimmed[topic_of(stream)] += scan.trim(stream, entry)
         self._safe.clear()
 
     def upkeep(self) -> None:
@@ -219,9 +223,9 @@ class Keeper:
         if self._job.source.get("topics"):
             options = JournalOptions.of(self._job.source)
             with scanning(options) as scan:
-                for topic in chosen(scan, options):
-                    begin = state.marks[topic][1] if topic in state.marks else scan.begin(topic).last
-                    records += max(scan.end(topic).last - begin, 0)
+                for stream in chosen(scan, options):
+                    begin = state.marks[stream][1] if stream in state.marks else scan.begin(stream).last
+                    records += max(scan.end(stream).last - begin, 0)
         summary.counts["records"] = records
         return summary
 

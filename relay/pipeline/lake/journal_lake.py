@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 
+from relay.core.partitions import topic_of
 from relay.pipeline.lake.journal_rows import GAP, SCHEMA
 from relay.pipeline.lake.lake_log import LakeChange, LakePart, LakeState, Log, Share
 from relay.pipeline.spark.files import Files
@@ -48,6 +49,17 @@ def sequence(entry: str = "entry") -> Column:
     return f.substring_index(entry, "-", -1).cast("bigint")
 
 
+def partition() -> Column:
+    """The number of the partition in whose stream a row is; 0 for a topic without a layout."""
+    return f.coalesce("partition", f.lit(0))
+
+
+def stream() -> Column:
+    """What a row's stream is called, as `relay.store.journal.scan.Stream` has it."""
+    number = partition()
+    return f.when(number == 0, f.col("topic")).otherwise(f.concat_ws("#", "topic", number))
+
+
 def folder_of(topic: Column) -> Column:
     """Return the name of a topic's folder behind `topic=`: the topic, or its beginning and a digest if it is
     too long, or if it looks like such a name."""
@@ -75,7 +87,7 @@ class Lake:
         parts = [
             part.folder
             for part in state.parts
-            if part.last_hour >= since and (not topics or set(topics) & set(part.topics))
+            if part.last_hour >= since and (not topics or set(topics) & set(map(topic_of, part.topics)))
         ]
         rows = self._read(parts, topics)
         return rows.where(f.col("hour") >= since) if since else rows
@@ -115,7 +127,7 @@ class Lake:
         of_change = f.col("kind") != GAP
         found = (
             self._read([folder])
-            .groupBy("topic")
+            .groupBy(stream().alias("stream"))
             .agg(
                 f.count_if(of_change).alias("records"),
                 f.count_if(~of_change).alias("gaps"),
@@ -126,9 +138,9 @@ class Lake:
                 f.max("hour").alias("to"),
             )
             .collect()
-        )  # a row for each topic
+        )  # a row for each stream
         shares = {
-            row.topic: Share(row.records, row.gaps, row.first_entry, row.last_entry, row["last"])
+            row.stream: Share(row.records, row.gaps, row.first_entry, row.last_entry, row["last"])
             for row in found
         }
         hours = [row["from"] for row in found] + [row.to for row in found]
@@ -173,7 +185,7 @@ class Lake:
         dropped: dict[str, int] | None = None,
     ) -> None:
         ordered = rows.repartition("topic", "hour").sortWithinPartitions(
-            "topic", "hour", "batch_first", "number"
+            "topic", "hour", "partition", "batch_first", "number"
         )
         part = self.write(ordered, level)
         folders = tuple(each.folder for each in old)

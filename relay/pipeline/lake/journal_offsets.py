@@ -1,5 +1,5 @@
 """The options of `timers_journal`, which say what is read and from where, and offsets, which say how far each
-topic was read."""
+topic was read, or each of its partitions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from relay.core import validate
 from relay.core.errors import InvalidField
 from relay.pipeline.spark.redis_target import Target, flag, names_of, whole
-from relay.store.journal.scan import JournalScan, Mark, place
+from relay.store.journal.scan import JournalScan, Mark, Stream, place
 
 EARLIEST, LATEST = "earliest", "latest"
 
@@ -57,30 +57,31 @@ def scanning(options: JournalOptions) -> Iterator[JournalScan]:
         yield JournalScan(server)
 
 
-def chosen(scan: JournalScan, options: JournalOptions) -> list[str]:
-    """Return the topics; `*` stands for all that have a journal."""
-    return scan.topics() if "*" in options.topics else list(options.topics)
+def chosen(scan: JournalScan, options: JournalOptions) -> dict[str, Stream]:
+    """Return the streams of the topics by their names; `*` stands for all topics that have a journal."""
+    topics = scan.topics() if "*" in options.topics else options.topics
+    return {stream.name: stream for topic in topics for stream in scan.streams(topic)}
 
 
-def started(scan: JournalScan, options: JournalOptions, topic: str) -> Mark:
+def started(scan: JournalScan, options: JournalOptions, stream: str) -> Mark:
     """Return where reading begins."""
-    return scan.end(topic) if options.start == LATEST else joined(scan, options, topic)
+    return scan.end(stream) if options.start == LATEST else joined(scan, options, stream)
 
 
-def joined(scan: JournalScan, options: JournalOptions, topic: str) -> Mark:
-    """Return where reading of a topic begins that appears later: nothing of it is left out."""
+def joined(scan: JournalScan, options: JournalOptions, stream: str) -> Mark:
+    """Return where reading of a stream begins that appears later: nothing of it is left out."""
     known = {} if isinstance(options.start, str) else options.start
-    return known[topic] if topic in known else scan.begin(topic)
+    return known[stream] if stream in known else scan.begin(stream)
 
 
 def to_offset(marks: Mapping[str, Mark]) -> dict[str, Any]:
     """Turn marks into an offset of Spark's."""
-    return {topic: {"entry": mark.entry, "last": mark.last} for topic, mark in marks.items()}
+    return {stream: {"entry": mark.entry, "last": mark.last} for stream, mark in marks.items()}
 
 
 def from_offset(offset: Mapping[str, Any]) -> dict[str, Mark]:
     """Turn an offset of Spark's into marks."""
-    return {topic: Mark(mark["entry"], mark["last"]) for topic, mark in offset.items()}
+    return {stream: Mark(mark["entry"], mark["last"]) for stream, mark in offset.items()}
 
 
 def offsets(marks: Mapping[str, Mark]) -> str:

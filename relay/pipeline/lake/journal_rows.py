@@ -5,6 +5,9 @@ journal, from 1; `batch_first` and `batch_last` are those of its batch. `at` is 
 Redis. `kind` and all other columns are as in docs/reference/journal.md, and null if the kind does not have
 them. An id that is not UTF-8 is in `raw_id` as it is, and escaped in `timer_id`.
 
+`partition` is the number of the partition in whose stream the entry is, null for a topic without a layout.
+`number`, `batch_first` and `batch_last` count within that.
+
 Two kinds are added: `GAP`, if `count` changes are missing before the entry (a negative `count` means that the
 journal went back by this many numbers), and `EMPTY`, an entry without a change.
 """
@@ -16,14 +19,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from relay.core.journal import Adoption, JournalBatch, JournalRecord, RecordKind
+from relay.core.journal import Adoption, JournalBatch, JournalRecord, RecordKind, place_of
 from relay.store.journal.scan import EntryGap
 
 SCHEMA = """
 topic string, entry string, number bigint, batch_first bigint, batch_last bigint, at timestamp, kind string,
 timer_id string, raw_id binary, due timestamp, score timestamp, expires timestamp, previous_due timestamp,
 nonce binary, occurrence binary, attempts int, claims int, received boolean, suspect boolean,
-approximate boolean, reason string, refused string, adopted string, dead_id string, count bigint
+approximate boolean, reason string, refused string, adopted string, dead_id string, count bigint,
+partition int, hand_over string, previous_dead_id string
 """
 
 _INSTANT = pa.timestamp("us", tz="UTC")
@@ -44,17 +48,18 @@ ROWS = 10_000
 
 _OF_RECORD = (
     "due", "score", "expires", "previous_due", "nonce", "occurrence", "attempts", "claims", "received",
-    "suspect", "approximate", "reason", "dead_id", "count",
+    "suspect", "approximate", "reason", "dead_id", "count", "hand_over", "previous_dead_id",
 )  # fmt: skip
 """The fields that come as they are. An empty or zero value is null, except in those of `_ALWAYS`."""
 _ALWAYS = ("attempts", "claims", "received", "suspect", "approximate")
 
 
 class JournalRows:
-    """Gathers batches of one topic as Arrow."""
+    """Gathers batches of one stream as Arrow, or of a file with those of all partitions."""
 
-    def __init__(self, topic: str) -> None:
+    def __init__(self, topic: str, partition: int | None = None) -> None:
         self._topic = topic
+        self._partition = partition
         self._columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
 
     def __len__(self) -> int:
@@ -72,14 +77,14 @@ class JournalRows:
     def _bare(
         self, entry: str, first: int | None, last: int | None, at: int | None, kind: str, count: int | None
     ) -> None:
-        told = {"topic": self._topic, "entry": entry, "batch_first": first, "batch_last": last}
+        told = {**self._place(entry), "batch_first": first, "batch_last": last}
         told |= {"at": at, "kind": kind, "count": count}
         for name, values in self._columns.items():
             values.append(told.get(name))
 
     def _batch(self, batch: JournalBatch) -> None:
         columns, records = self._columns, batch.records
-        same = {"topic": self._topic, "entry": batch.entry, "batch_first": batch.first}
+        same = {**self._place(batch.entry), "batch_first": batch.first}
         for name, value in {**same, "batch_last": batch.last, "at": batch.time}.items():
             columns[name] += [value] * len(records)
         columns["number"] += range(batch.first, batch.first + len(records))
@@ -92,6 +97,12 @@ class JournalRows:
             columns[name] += values if name in _ALWAYS else [value or None for value in values]
         columns["refused"] += [record.refused and record.refused.name for record in records]
         columns["adopted"] += [record.adopted and record.adopted.name for record in records]
+
+    def _place(self, entry: str) -> dict[str, Any]:
+        """The columns that say where an entry is. Those of a file tell the partition behind their ids."""
+        number, bare = place_of(entry)
+        partition = number if "#" in entry else self._partition
+        return {"topic": self._topic, "entry": bare, "partition": partition}
 
     def take(self) -> pa.RecordBatch:
         """Return all rows that were gathered, once."""
@@ -115,9 +126,11 @@ def id_of(timer_id: str | None, raw_id: bytes | None) -> str:
     return raw_id.decode(errors="surrogateescape") if raw_id is not None else timer_id or ""
 
 
-def arrow(topic: str, found: Iterable[JournalBatch | EntryGap]) -> Iterator[pa.RecordBatch]:
+def arrow(
+    topic: str, found: Iterable[JournalBatch | EntryGap], partition: int | None = None
+) -> Iterator[pa.RecordBatch]:
     """Yield batches of about `ROWS` rows."""
-    rows = JournalRows(topic)
+    rows = JournalRows(topic, partition)
     for each in found:
         rows.add(each)
         if len(rows) >= ROWS:
@@ -128,7 +141,14 @@ def arrow(topic: str, found: Iterable[JournalBatch | EntryGap]) -> Iterator[pa.R
 
 _KINDS: dict[str | None, RecordKind | None] = {None: None, **{kind.name: kind for kind in RecordKind}}
 _ADOPTIONS: dict[str | None, Adoption | None] = {None: None, **{each.name: each for each in Adoption}}
-_NOTHING: dict[str, Any] = {"nonce": b"", "occurrence": b"", "reason": "", "dead_id": ""}
+_NOTHING: dict[str, Any] = {
+    "nonce": b"",
+    "occurrence": b"",
+    "reason": "",
+    "dead_id": "",
+    "hand_over": "",
+    "previous_dead_id": "",
+}
 
 
 def records(batch: pa.RecordBatch) -> Iterator[JournalRecord]:

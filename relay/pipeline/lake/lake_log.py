@@ -26,7 +26,7 @@ LOG = "log"
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A folder's content of one topic; `last` is the number of its last change."""
+    """A folder's content of one stream; `last` is the number of its last change."""
 
     records: int
     gaps: int
@@ -37,7 +37,8 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class LakePart:
-    """One folder of the lake. `level` counts the compactions of its rows; hours are as in the table."""
+    """One folder of the lake. `level` counts the compactions of its rows; hours are as in the table. `topics`
+    has a share for each stream: `orders` is a topic or its first partition, `orders#1` the second one."""
 
     folder: str
     level: int
@@ -55,7 +56,7 @@ class LakeState:
     """A lake at one version.
 
     `stored` has the last batch of each stream, `dropped` the number of records of each topic that retention
-    removed, and `marks` says how far each topic reaches: entry and number.
+    removed, and `marks` says how far each stream reaches: entry and number.
     """
 
     version: int = -1

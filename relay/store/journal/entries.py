@@ -8,7 +8,7 @@ from google.protobuf.message import DecodeError
 
 from relay.core.errors import InvalidField, StoreRefused
 from relay.core.instants import from_score
-from relay.core.journal import HAND_OVERS, Adoption, JournalBatch, JournalRecord, RecordKind
+from relay.core.journal import HAND_OVERS, Adoption, HandOver, JournalBatch, JournalRecord, RecordKind
 from relay.journal.v1 import journal_pb2
 from relay.store.codec.lease_record import text_of
 from relay.store.server.server import Server
@@ -60,6 +60,11 @@ def decode(entry: str, raw: bytes) -> JournalBatch:
         records = tuple(_record(change, message) for change in message.changes)
     except ValueError:
         raise StoreRefused(f"entry {entry} of the journal has a kind that this Relay doesn't know") from None
+    if any(record.kind in HAND_OVERS for record in records):
+        try:
+            HandOver.parse(message.hand_over)
+        except ValueError as problem:
+            raise StoreRefused(f"entry {entry} of the journal can't be read: {problem}") from None
     return JournalBatch(entry, message.time, message.first, message.last, records)
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from relay.core.errors import StoreRefused
 from relay.core.journal import JournalBatch
+from relay.core.partitions import MAX_PARTITIONS, Layout
 from relay.store.journal.entries import decode
 from relay.store.server.blocking import BlockingServer
 
@@ -58,8 +59,33 @@ def place(entry: str) -> tuple[int, int]:
     return (int(head), int(tail or 0)) if head else (-1, 0)
 
 
+def layout_now(server: BlockingServer, topic: str) -> Layout:
+    """The layout of a topic. Raises `StoreError`."""
+    key = server.keys.key("layout", topic)
+    if server.ask("TYPE", key) != b"string":  # lease records lie there then
+        return Layout(topic)
+    text = (server.ask("GET", key) or b"").decode(errors="replace")
+    try:
+        return Layout.parse(topic, text)
+    except ValueError as problem:
+        raise StoreRefused(f"{key}: {problem}") from None
+
+
+class Stream(NamedTuple):
+    """A topic's journal, or that of one of its partitions: None for a topic without a layout."""
+
+    topic: str
+    partition: int | None = None
+
+    @property
+    def name(self) -> str:
+        """What it is called in keys and offsets: a topic's first partition has the topic's name."""
+        return f"{self.topic}#{self.partition}" if self.partition else self.topic
+
+
 class JournalScan:
-    """Reads the journals of topics by connections that block."""
+    """Reads the journals of topics by connections that block. Where a `topic` is asked for, the name of a
+    `Stream` is meant."""
 
     def __init__(self, server: BlockingServer) -> None:
         self._server = server
@@ -69,15 +95,34 @@ class JournalScan:
         names = sorted(name.decode() for name in self._server.ask("SMEMBERS", self._server.keys.topics))
         return [name for name in names if self._server.ask("EXISTS", self._key(name))]
 
+    def streams(self, topic: str) -> list[Stream]:
+        """The journals of a topic, one for each partition that it has or had. Raises `StoreError`."""
+        layout = layout_now(self._server, topic)
+        if not layout.epoch:
+            return [Stream(topic)]
+        count = len(layout.partitions)
+        while count < MAX_PARTITIONS and self._was_used(f"{topic}#{count}"):
+            count *= 2  # by which the number of partitions changes, and each that was emptied has a layout
+        return [Stream(topic, number) for number in range(count)]
+
+    def stream(self, name: str) -> Stream:
+        """The one of this name."""
+        topic, _, number = name.partition("#")
+        if number.isdecimal():
+            return Stream(topic, int(number))
+        return Stream(name, 0 if self._was_used(name) else None)
+
+    def _was_used(self, partition: str) -> bool:
+        """Whether a partition has seen a layout."""
+        return bool(self._server.ask("TYPE", self._server.keys.key("layout", partition)) == b"string")
+
     def begin(self, topic: str) -> Mark:
-        """Before the oldest entry that is there. Raises `InvalidField` for a topic of several partitions."""
-        self._server.require_one_partition(topic)
+        """Before the oldest entry that is there."""
         found = self._page(topic, "-", "+", 1)
         return Mark("", found[0].first - 1 if found else 0)
 
     def end(self, topic: str) -> Mark:
-        """Behind the newest entry. Raises `InvalidField` for a topic of several partitions."""
-        self._server.require_one_partition(topic)
+        """Behind the newest entry."""
         return self._before(topic, "+")
 
     def ahead(self, topic: str, after: Mark, until: Mark, most: int) -> Mark:

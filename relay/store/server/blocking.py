@@ -17,7 +17,6 @@ from typing import Any, NamedTuple, Protocol, Self, TypeVar
 from redis.exceptions import NoScriptError, RedisError
 
 from relay.core.endpoints.redis_url import parse
-from relay.core.errors import InvalidField
 from relay.core.journal import NO_JOURNALS, Journals
 from relay.core.partitions import layout_of
 from relay.store.keys import KeyNames
@@ -43,10 +42,6 @@ TIMEOUT = 20.0
 
 KEEP_ALL = 1 << 52
 """Records that a journal keeps where nobody told how many: trimming is left to the relays."""
-
-NO_PARTITIONS = (
-    "{!r} has several partitions, and the pipeline can't read the journals of such a topic yet; relays can"
-)
 
 R = TypeVar("R")
 
@@ -232,12 +227,6 @@ class BlockingServer:
             layout = layout_of(name)
             keeps = layout.share(self._journals.keep(layout.topic))
             self._kept[name] = keeps or (KEEP_ALL if kind == b"stream" else 0)
-
-    def require_one_partition(self, topic: str) -> None:
-        """For whoever reads a topic's journal. Raises `InvalidField` for a topic of several partitions, and
-        `StoreError`."""
-        if self.ask("TYPE", self.keys.key("layout", topic)) == b"string":
-            raise InvalidField("topic", NO_PARTITIONS.format(topic))
 
     # ----------------------------------------------------------------- commands
 
