@@ -118,6 +118,13 @@ class SlowLine:
             assert told, f"no answer with {text!r} within {PATIENCE:g} s"
         self.drop()
 
+    def cut_all(self) -> None:
+        """Break all connections, as a router does that restarts: what is on its way is lost. New connections
+        are taken as before."""
+        with self._changed:
+            for each in self._connections:
+                each.close()
+
     def drop(self) -> None:
         """Close the connections whose bytes are held: these arrive nowhere."""
         with self._changed:

@@ -136,20 +136,22 @@ class Cluster:
             return client.execute_command("CLUSTER SLOTS")
 
     def until_agreed(self) -> None:
-        """Until every running node sees the same owners with the same replicas, and says that all is well."""
+        """Until the nodes `agree`."""
+        eventually(self.agree, "all nodes of the Cluster agree")
+
+    def agree(self) -> bool:
+        """Whether every running node sees the same owners with the same replicas, and says that all is
+        well."""
 
         def view(node: RunningServer) -> list[tuple[int, int, int, list[int]]]:
             slots = cast("list[Any]", self._slots(node))
             return sorted((a, b, owner[1], sorted(each[1] for each in rest)) for a, b, owner, *rest in slots)
 
-        def agreed() -> bool:
-            views = [view(node) for node in self.running]
-            well = all("cluster_state:ok" in self.text(node, "CLUSTER", "INFO") for node in self.running)
-            replicas = {port for *_, ports in views[0] for port in ports}
-            complete = len(replicas) == len(self.running) - len({owner for _, _, owner, _ in views[0]})
-            return well and complete and all(each == views[0] for each in views)
-
-        eventually(agreed, "all nodes of the Cluster agree")
+        views = [view(node) for node in self.running]
+        well = all("cluster_state:ok" in self.text(node, "CLUSTER", "INFO") for node in self.running)
+        replicas = {port for *_, ports in views[0] for port in ports}
+        complete = len(replicas) == len(self.running) - len({owner for _, _, owner, _ in views[0]})
+        return well and complete and all(each == views[0] for each in views)
 
     # ----------------------------------------------------------------- what happens to it
 

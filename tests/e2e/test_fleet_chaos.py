@@ -1,0 +1,113 @@
+"""Everything at once: three masters and three replicas, two relays, and a topic that gets more partitions and
+fewer again, while something breaks every quarter of a second."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, suppress
+
+import grpc
+import pytest
+
+from tests.chaos import count, seed
+from tests.ghosts.slow_line import SlowLine
+from tests.worlds.cluster.cluster import Cluster
+from tests.worlds.cluster.failovers import CONFIG, timers_at
+from tests.worlds.cluster.faults import Faults
+from tests.worlds.cluster.verdict import Verdict
+from tests.worlds.relay.crowd import Crowd
+from tests.worlds.relay.insistent import Insistent
+from tests.worlds.relay.producer import Producer
+from tests.worlds.relay.restless import Restless
+from tests.worlds.relay.stage import Stage
+from tests.worlds.waiting import eventually
+
+TOPIC = "orders"
+PARTITIONS = [TOPIC, *(f"{TOPIC}#{n}" for n in range(1, 8))]
+SETTINGS = {
+    "RELAY_DEFAULTS__PARTITIONS": "4",
+    "RELAY_DEFAULTS__JOURNAL": "false",  # which a topic that moves can't have
+    "RELAY_DEFAULTS__LEASE_TTL": "3",
+    "RELAY_DEFAULTS__MAX_POLLING_INTERVAL": "1",
+    "RELAY_DEFAULTS__RETRY__MAX_ATTEMPTS": "1000",  # applications are killed all the time
+}
+TIMERS = count(2_000, 20_000)
+SECONDS = count(14, 150)
+ALLOWED = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}
+"""What callers may be told."""
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    with Cluster(replicas=1, config=CONFIG) as cluster:
+        yield cluster
+
+
+def lines_to(stack: ExitStack, ports: Sequence[int]) -> dict[int, SlowLine]:
+    """A line to each port."""
+    return {port: stack.enter_context(SlowLine(port)) for port in ports}
+
+
+def reshard(producers: Sequence[Producer], partitions: int) -> Counter[grpc.StatusCode]:
+    """Ask for so many partitions until there are so many; return the refusals."""
+    caller = Insistent(producers)
+
+    def done() -> bool:
+        topic = caller.ask(lambda producer: producer.reshard(TOPIC, partitions, timeout=caller.patience))
+        return topic.partitions == partitions and not topic.moving_to
+
+    eventually(done, f"{TOPIC} has {partitions} partitions", 400.0)
+    return caller.refusals
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_nothing_is_lost_whatever_breaks(stage: Stage, cluster: Cluster) -> None:
+    """Timers are scheduled, moved, cancelled and delivered meanwhile. None is lost, none is early, and no
+    answered call is undone, but for what a failover has demonstrably undone; and callers are told of nothing
+    but that they have to try again."""
+    began, chance = time.monotonic(), seed(27)
+    print(f"RELAY_TEST_SEED={chance}")
+    with ExitStack() as stack:
+        to_nodes = lines_to(stack, [node.port for node in cluster.running])
+        pairs = ",".join(f"127.0.0.1:{port}=127.0.0.1:{line.port}" for port, line in to_nodes.items())
+        url = f"{cluster.url}?addresses={pairs}"
+        relays = [stage.relay(name, SETTINGS, url=url) for name in ("one", "two")]
+        to_relays = lines_to(stack, [int(relay.target.rpartition(":")[2]) for relay in relays])
+        applications = [
+            stage.application(f"127.0.0.1:{line.port}", TOPIC, name=f"of-{relay.name}")
+            for relay, line in zip(relays, to_relays.values(), strict=True)
+        ]
+        producers = [stage.producer(relay) for relay in relays]
+        faults = Faults(cluster, relays, applications, {**to_nodes, **to_relays}, PARTITIONS, seed=chance)
+        crowd = Crowd(producers, TOPIC, TIMERS, seed=chance, seconds=SECONDS)
+        one, two = (Restless(producers, TOPIC, seed=chance + n, name=f"restless{n}") for n in (1, 2))
+        with crowd, one, two, faults:
+            refusals = sum((reshard(producers, count) for count in (8, 4)), Counter[grpc.StatusCode]())
+            eventually(lambda: faults.all_kinds() and crowd.written == TIMERS, "all is written", 600.0)
+        print(f"{dict(faults.done)} in {time.monotonic() - began:.1f} s")
+
+        def verdict() -> Verdict:
+            asked = [*crowd.asked, *one.asked, *two.asked]
+            left = timers_at(*faults.failovers.masters())
+            return Verdict(asked, stage.journal.events(), faults.failovers.undone, left)
+
+        with suppress(AssertionError):  # the verdict says more
+            eventually(lambda: verdict().is_over, "all is handled", 200.0)
+        judged = verdict()
+        refusals += crowd.refusals + one.refusals + two.refusals
+        told = {each.name: number for each, number in refusals.items()}
+        print(f"{judged}\n{told}; {time.monotonic() - began:.1f} s in all")
+    assert not judged.lost
+    assert not judged.early
+    assert not judged.ghosts
+    assert judged.is_over
+    assert set(refusals) <= ALLOWED
+    for application in applications:
+        assert application.running
+        told_of = re.findall(r"the relay at \S+: ([A-Z_]+):", application.output())
+        assert set(told_of) <= {"UNAVAILABLE"}
+        assert "ERROR" not in application.output()
