@@ -34,8 +34,8 @@ SETTINGS = {
     "RELAY_DEFAULTS__MAX_POLLING_INTERVAL": "1",
     "RELAY_DEFAULTS__RETRY__MAX_ATTEMPTS": "1000",  # applications are killed all the time
 }
-TIMERS = count(2_000, 20_000)
-SECONDS = count(14, 150)
+TIMERS = count(1_500, 20_000)
+SECONDS = count(10, 150)
 ALLOWED = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}
 """What callers may be told."""
 

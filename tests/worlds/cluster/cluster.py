@@ -146,18 +146,26 @@ class Cluster:
         eventually(self.agree, "all nodes of the Cluster agree")
 
     def agree(self) -> bool:
-        """Whether every running node sees the same owners with the same replicas, and says that all is
-        well."""
+        """Whether the nodes `agree_on_owners`, and see the same replicas of them, which is all that run."""
 
-        def view(node: RunningServer) -> list[tuple[int, int, int, list[int]]]:
+        def replicas(node: RunningServer) -> list[tuple[int, list[int]]]:
             slots = cast("list[Any]", self._slots(node))
-            return sorted((a, b, owner[1], sorted(each[1] for each in rest)) for a, b, owner, *rest in slots)
+            return sorted((owner[1], sorted(each[1] for each in rest)) for _, _, owner, *rest in slots)
 
-        views = [view(node) for node in self.running]
+        views = [replicas(node) for node in self.running]
+        masters = {port for port, _ in views[0]}
+        complete = {port for _, ports in views[0] for port in ports} | masters
+        same = len(complete) == len(self.running) and all(view == views[0] for view in views)
+        return same and self.agree_on_owners()
+
+    def agree_on_owners(self) -> bool:
+        """Whether every running node sees the same owners of slots, and says that all is well."""
+        views = [
+            sorted((first, last, owner[1]) for first, last, owner, *_ in cast("list[Any]", self._slots(node)))
+            for node in self.running
+        ]
         well = all("cluster_state:ok" in self.text(node, "CLUSTER", "INFO") for node in self.running)
-        replicas = {port for *_, ports in views[0] for port in ports}
-        complete = len(replicas) == len(self.running) - len({owner for _, _, owner, _ in views[0]})
-        return well and complete and all(each == views[0] for each in views)
+        return well and all(view == views[0] for view in views)
 
     # ----------------------------------------------------------------- what happens to it
 

@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, cast
+
+import redis
 
 from relay.store.codec import envelope
 from tests.servers import RunningServer, binary, free_port
@@ -23,7 +26,7 @@ from tests.worlds.waiting import eventually
 CONFIG = {
     "appendonly": "yes",
     "appendfsync": "no",  # a process that is killed takes nothing with it that it has written
-    "cluster-node-timeout": "1000",  # milliseconds; nobody takes over unasked, however busy the machine is
+    "cluster-node-timeout": "2000",  # milliseconds; nobody takes over unasked, however busy the machine is
     "cluster-replica-no-failover": "yes",  # until the replica's file was read
     "cluster-replica-validity-factor": "0",  # however long that has taken
     "cluster-allow-replica-migration": "no",
@@ -70,26 +73,33 @@ class Failovers:
         return [node for node in self._cluster.running if self._cluster.role_of(node) == "master"]
 
     def whole(self) -> bool:
-        """Whether all nodes run and agree, and each master has a replica that is in step."""
+        """Whether all nodes run and agree who has which slots, and each master has a replica that is in
+        step."""
         if not all(node.running for shard in self._shards for node in shard):
             return False
-        for shard in self._shards:
-            roles = sorted(self._cluster.role_of(node) for node in shard)
+        shards = [[self._about(node) for node in shard] for shard in self._shards]
+        for shard in shards:
+            roles = sorted(about["role"] for about in shard)
             if roles != ["master", *["slave"] * (len(shard) - 1)]:
                 return False
-        nodes = self._cluster.running
-        return all(self._is_in_step(node) for node in nodes) and self._cluster.agree()
+        return all(map(is_in_step, chain(*shards))) and self._cluster.agree_on_owners()
 
-    def _is_in_step(self, node: RunningServer) -> bool:
-        """With its master, if it has one; and its file is not being written anew."""
-        about = cast("dict[str, Any]", self._cluster.tell(node, "INFO", "everything"))
-        linked = about["role"] == "master" or about["master_link_status"] == "up"
-        return linked and not about["aof_rewrite_in_progress"] and not about["aof_rewrite_scheduled"]
+    def _about(self, node: RunningServer) -> dict[str, Any]:
+        return cast("dict[str, Any]", self._cluster.tell(node, "INFO", "everything"))
+
+    def _until_whole(self) -> None:
+        try:
+            eventually(self.whole, "the Cluster is whole")
+        except AssertionError as failure:
+            for node in self._cluster.running:
+                failure.add_note("\n".join(self._cluster.known_by(node)))
+                failure.add_note(str(self._cluster.tell(node, "INFO", "replication")))
+            raise
 
     def promote(self, number: int) -> None:
         """The replica of a shard takes over by agreement: nothing is undone."""
         with self.still:
-            eventually(self.whole, "the Cluster is whole")
+            self._until_whole()
             _, replica = self._roles(number)
             self._cluster.fail_over(replica)
 
@@ -97,13 +107,15 @@ class Failovers:
         """The master of a shard dies, its replica takes over, and it comes back as a replica. `behind`: the
         replica lacks the last of what the master has done, as where a network fails first."""
         with self.still:
-            eventually(self.whole, "the Cluster is whole")
+            self._until_whole()
             master, replica = self._roles(number)
             if behind:
                 self._cut_off(master, replica)
             master.kill()
             replica.thaw()
-        eventually(lambda: self._link_of(replica) == "down", "the replica has read all that came")
+        eventually(
+            lambda: self._about(replica)["master_link_status"] == "down", "the replica has read all that came"
+        )
         has = kept(replica)
         self._cluster.tell(replica, "CONFIG", "SET", "cluster-replica-no-failover", "no")
         self.undone += differences(kept(master), has)
@@ -111,7 +123,17 @@ class Failovers:
         self._cluster.tell(replica, "CONFIG", "SET", "cluster-replica-no-failover", "yes")
         with self.still:
             master.start()
-        eventually(self.whole, "the Cluster is whole again")
+            eventually(lambda: self._follows(master, replica), "the old master follows the new one")
+        self._until_whole()
+
+    def _follows(self, node: RunningServer, master: RunningServer) -> bool:
+        """Whether a node that has come back is a replica. It becomes one by itself, unless its slots are with
+        two others, since one was moved on meanwhile. Then somebody has to tell it."""
+        if self._cluster.role_of(node) == "slave":
+            return True
+        with suppress(redis.ResponseError):  # it does not know yet what it has lost
+            self._cluster.tell(node, "CLUSTER", "REPLICATE", self._cluster.id_of(master))
+        return False
 
     def _roles(self, number: int) -> tuple[RunningServer, RunningServer]:
         return cast(
@@ -129,12 +151,14 @@ class Failovers:
             eventually(lambda: self._offset(master) > before + BEHIND, "the master has done more", 0.7)
 
     def _offset(self, node: RunningServer) -> int:
-        about = cast("dict[str, Any]", self._cluster.tell(node, "INFO", "replication"))
-        return int(about["master_repl_offset"])
+        return int(self._about(node)["master_repl_offset"])
 
-    def _link_of(self, replica: RunningServer) -> str:
-        about = cast("dict[str, Any]", self._cluster.tell(replica, "INFO", "replication"))
-        return str(about["master_link_status"])
+
+def is_in_step(about: Mapping[str, Any]) -> bool:
+    """Whether a node, by what it says of itself, has all that its master has, if it is a replica; and is not
+    writing its file anew."""
+    linked = about["role"] == "master" or about["master_link_status"] == "up"
+    return linked and not about["aof_rewrite_in_progress"] and not about["aof_rewrite_scheduled"]
 
 
 def kept(node: RunningServer) -> dict[Held, int]:
