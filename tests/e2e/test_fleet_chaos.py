@@ -34,8 +34,14 @@ SETTINGS = {
     "RELAY_DEFAULTS__MAX_POLLING_INTERVAL": "1",
     "RELAY_DEFAULTS__RETRY__MAX_ATTEMPTS": "1000",  # applications are killed all the time
 }
-TIMERS = count(1_500, 20_000)
+CROWDS = 4
+TIMERS = count(1_600, 20_000) // CROWDS
+"""Of each crowd, beside those of the restless."""
 SECONDS = count(10, 150)
+ROUNDS = count(1, 8)
+"""How often the topic goes from 4 partitions to 8 and back."""
+RATE = 300
+"""Timers a second that a move takes along: it lasts for seconds, and meets what breaks."""
 ALLOWED = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}
 """What callers may be told."""
 
@@ -56,10 +62,14 @@ def reshard(producers: Sequence[Producer], partitions: int) -> Counter[grpc.Stat
     caller = Insistent(producers)
 
     def done() -> bool:
-        topic = caller.ask(lambda producer: producer.reshard(TOPIC, partitions, timeout=caller.patience))
+        topic = caller.ask(
+            lambda producer: producer.reshard(TOPIC, partitions, rate=RATE, timeout=caller.patience)
+        )
         return topic.partitions == partitions and not topic.moving_to
 
+    began = time.monotonic()
     eventually(done, f"{TOPIC} has {partitions} partitions", 400.0)
+    print(f"{partitions} partitions after {time.monotonic() - began:.1f} s")
     return caller.refusals
 
 
@@ -83,22 +93,35 @@ def test_nothing_is_lost_whatever_breaks(stage: Stage, cluster: Cluster) -> None
         ]
         producers = [stage.producer(relay) for relay in relays]
         faults = Faults(cluster, relays, applications, {**to_nodes, **to_relays}, PARTITIONS, seed=chance)
-        crowd = Crowd(producers, TOPIC, TIMERS, seed=chance, seconds=SECONDS)
-        one, two = (Restless(producers, TOPIC, seed=chance + n, name=f"restless{n}") for n in (1, 2))
-        with crowd, one, two, faults:
-            refusals = sum((reshard(producers, count) for count in (8, 4)), Counter[grpc.StatusCode]())
-            eventually(lambda: faults.all_kinds() and crowd.written == TIMERS, "all is written", 600.0)
+        crowds = [
+            Crowd(producers, TOPIC, TIMERS, seed=chance + n, seconds=SECONDS, name=f"crowd{n}")
+            for n in range(CROWDS)
+        ]
+        callers: list[Crowd | Restless] = [
+            *crowds,
+            *(Restless(producers, TOPIC, seed=chance + n, name=f"restless{n}") for n in (1, 2)),
+        ]
+        refusals = Counter[grpc.StatusCode]()
+        with ExitStack() as at_work:
+            for caller in callers:
+                at_work.enter_context(caller)
+            with faults:
+                for partitions in (8, 4) * ROUNDS:
+                    eventually(lambda: crowds[0].written > TIMERS // 4, "some are written")
+                    refusals += reshard(producers, partitions)
+                eventually(lambda: faults.all_kinds() and all(map(is_done, crowds)), "all is written", 600.0)
         print(f"{dict(faults.done)} in {time.monotonic() - began:.1f} s")
 
         def verdict() -> Verdict:
-            asked = [*crowd.asked, *one.asked, *two.asked]
+            asked = [call for caller in callers for call in caller.asked]
             left = timers_at(*faults.failovers.masters())
             return Verdict(asked, stage.journal.events(), faults.failovers.undone, left)
 
         with suppress(AssertionError):  # the verdict says more
             eventually(lambda: verdict().is_over, "all is handled", 200.0)
         judged = verdict()
-        refusals += crowd.refusals + one.refusals + two.refusals
+        for caller in callers:
+            refusals += caller.refusals
         told = {each.name: number for each, number in refusals.items()}
         print(f"{judged}\n{told}; {time.monotonic() - began:.1f} s in all")
     assert not judged.lost
@@ -111,3 +134,7 @@ def test_nothing_is_lost_whatever_breaks(stage: Stage, cluster: Cluster) -> None
         told_of = re.findall(r"the relay at \S+: ([A-Z_]+):", application.output())
         assert set(told_of) <= {"UNAVAILABLE"}
         assert "ERROR" not in application.output()
+
+
+def is_done(crowd: Crowd) -> bool:
+    return crowd.written == TIMERS

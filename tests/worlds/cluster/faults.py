@@ -77,7 +77,7 @@ class Faults:
             Fault("slot moved key by key", [SLOTS], self._slot_by(Cluster.move), 4),
             Fault("slot moved at once", [SLOTS], self._slot_by(Cluster.migrate), 4),
             Fault("relay killed", [*self._relays], self._kill_relay, 1),
-            Fault("relay stopped", [*self._relays], self._stop_relay, 3),
+            Fault("relay stopped", [*self._relays], self._stop_relay, 2),
             Fault("application killed", [*self._applications], self._kill_application, 2),
             Fault("connections cut", [*self._lines], self._cut, 4),
             Fault("bytes held back", nodes, self._hold, 4),

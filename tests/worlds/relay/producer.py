@@ -98,9 +98,11 @@ class Producer:
         assert not odd, odd[0]
         return [new for new, result in zip(specs, answer.results, strict=True) if result.HasField("error")]
 
-    def reshard(self, topic: str, partitions: int, *, timeout: float = 60.0) -> topic_service_pb2.Topic:
+    def reshard(
+        self, topic: str, partitions: int, *, rate: int = 0, timeout: float = 60.0
+    ) -> topic_service_pb2.Topic:
         """Begin a move, or go on with it; return how the topic stands. Raises `grpc.RpcError`."""
-        request = topic_service_pb2.ReshardTopicRequest(topic=topic, partitions=partitions)
+        request = topic_service_pb2.ReshardTopicRequest(topic=topic, partitions=partitions, max_rate=rate)
         answer: topic_service_pb2.ReshardTopicResponse = self._topics.ReshardTopic(request, timeout=timeout)
         return answer.topic
 
