@@ -148,7 +148,6 @@ async def test_listens_on_ipv6_too() -> None:
 def test_a_caller_that_goes_away_leaves_no_traceback(caplog: pytest.LogCaptureFixture) -> None:
     """Race: its connection breaks while the answer is written, and gRPC hears of the break second. What a
     service has raised is logged as before."""
-    method = "/relay.v1.TimerService/Schedule"
     log = logging.getLogger("grpc._cython.cygrpc")
     log.error("ExecuteBatchError raised in core by servicer method [%s]", "/relay.v1.TimerService/Schedule")
     log.error(
