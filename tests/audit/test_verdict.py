@@ -41,6 +41,11 @@ def left(due: int = NOON) -> dict[Held, int]:
     return {("timers_timeline:{orders}", "t"): due}
 
 
+def undone(had: int | None, has: int | None, died: float = 0.0, timer_id: str = "t") -> Undone:
+    """By a failover so many seconds after noon."""
+    return Undone(timer_id, had, has, at(died))
+
+
 def test_all_is_well() -> None:
     """It is handled once, and nothing is left."""
     verdict = Verdict([wanted()], handled())
@@ -63,18 +68,21 @@ def test_lost_after_it_was_moved() -> None:
 
 
 @pytest.mark.parametrize(
-    ("undone", "excused"),
+    ("failover", "excused"),
     [
-        (Undone("t", NOON, None), True),
-        (Undone("t", NOON, LATER), True),
-        (Undone("t", None, NOON), False),
-        (Undone("t", LATER, None), False),
-        (Undone("other", NOON, None), False),
+        (undone(NOON, None), True),
+        (undone(NOON, None, -11.0), True),
+        (undone(NOON, None, -20.0), False),
+        (undone(NOON, LATER), True),
+        (undone(None, NOON), False),
+        (undone(LATER, None), False),
+        (undone(NOON, None, timer_id="other"), False),
     ],
 )
-def test_a_failover_loses(undone: Undone, excused: bool) -> None:
-    """It excuses what the dead master alone had, by that very call, and nothing else."""
-    verdict = Verdict([wanted()], [], [undone])
+def test_a_failover_loses(failover: Undone, excused: bool) -> None:
+    """It excuses what the dead master alone had, by that very call, which was answered before or as it died;
+    and nothing else."""
+    verdict = Verdict([wanted()], [], [failover])
     assert verdict.missing == {"t"}
     assert verdict.is_over == (not verdict.lost) == excused
 
@@ -102,21 +110,27 @@ def test_a_delivery_was_under_way(second: AskedFor) -> None:
 
 
 @pytest.mark.parametrize(
-    ("undone", "excused"),
+    ("failover", "excused"),
     [
-        (Undone("t", None, NOON), True),
-        (Undone("t", LATER, NOON), True),
-        (Undone("t", NOON, None), False),
-        (Undone("t", None, LATER), False),
-        (Undone("other", None, NOON), False),
+        (undone(None, NOON), True),
+        (undone(None, NOON, 0.2), False),
+        (undone(LATER, NOON), True),
+        (undone(NOON, None), False),
+        (undone(None, LATER), False),
+        (undone(None, NOON, timer_id="other"), False),
     ],
 )
-def test_a_failover_brings_back(undone: Undone, excused: bool) -> None:
-    """It excuses what the replica alone had."""
+def test_a_failover_brings_back(failover: Undone, excused: bool) -> None:
+    """It excuses what the replica alone had, from then on."""
+    verdict = Verdict([wanted(), cancelled(-1.0)], handled(), [failover])
+    assert verdict.overtaken.keys() == {("t", NOON)}
+    assert (not verdict.ghosts) == excused
+
+
+def test_a_failover_leaves_what_it_brings_back() -> None:
     calls = [wanted(), cancelled(-1.0)]
-    for verdict in (Verdict(calls, handled(), [undone]), Verdict(calls, [], [undone], left())):
-        assert verdict.overtaken == {("t", NOON)}
-        assert (not verdict.ghosts) == excused
+    assert not Verdict(calls, [], [undone(None, NOON)], left()).ghosts
+    assert Verdict(calls, [], [undone(NOON, None)], left()).ghosts
 
 
 def test_what_nobody_asked_for() -> None:
@@ -141,10 +155,10 @@ def test_differences() -> None:
     here, there = "timers_timeline:{orders}", "timers_timeline:{orders#1}"
     had = {(here, "same"): 1, (here, "moved"): 2, (here, "new"): 3, (there, "both"): 4}
     has = {(here, "same"): 1, (here, "moved"): 1, (here, "old"): 5, (here, "both"): 4}
-    assert set(differences(had, has)) == {
-        Undone("moved", 2, 1),
-        Undone("new", 3, None),
-        Undone("old", None, 5),
-        Undone("both", 4, None),
-        Undone("both", None, 4),
+    assert set(differences(had, has, 7.0)) == {
+        Undone("moved", 2, 1, 7.0),
+        Undone("new", 3, None, 7.0),
+        Undone("old", None, 5, 7.0),
+        Undone("both", 4, None, 7.0),
+        Undone("both", None, 4, 7.0),
     }

@@ -6,8 +6,9 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
+from itertools import chain
 
 import grpc
 import pytest
@@ -25,6 +26,8 @@ from tests.worlds.relay.restless import Restless
 from tests.worlds.relay.stage import Stage
 from tests.worlds.waiting import eventually
 
+NAMES = "one", "two"
+"""The relays."""
 TOPIC = "orders"
 PARTITIONS = [TOPIC, *(f"{TOPIC}#{n}" for n in range(1, 8))]
 SETTINGS = {
@@ -52,9 +55,15 @@ def cluster() -> Iterator[Cluster]:
         yield cluster
 
 
-def lines_to(stack: ExitStack, ports: Sequence[int]) -> dict[int, SlowLine]:
+def lines_to(stack: ExitStack, ports: Iterable[int]) -> list[SlowLine]:
     """A line to each port."""
-    return {port: stack.enter_context(SlowLine(port)) for port in ports}
+    return [stack.enter_context(SlowLine(port)) for port in ports]
+
+
+def by_way_of(lines: Iterable[SlowLine], cluster: Cluster) -> str:
+    """The Cluster's URL for a relay that has these lines to its nodes."""
+    ports = [(node.port, line.port) for node, line in zip(cluster.running, lines, strict=True)]
+    return f"{cluster.url}?addresses={','.join(f'127.0.0.1:{a}=127.0.0.1:{b}' for a, b in ports)}"
 
 
 def reshard(producers: Sequence[Producer], partitions: int) -> Counter[grpc.StatusCode]:
@@ -82,17 +91,19 @@ def test_nothing_is_lost_whatever_breaks(stage: Stage, cluster: Cluster) -> None
     began, chance = time.monotonic(), seed(27)
     print(f"RELAY_TEST_SEED={chance}")
     with ExitStack() as stack:
-        to_nodes = lines_to(stack, [node.port for node in cluster.running])
-        pairs = ",".join(f"127.0.0.1:{port}=127.0.0.1:{line.port}" for port, line in to_nodes.items())
-        url = f"{cluster.url}?addresses={pairs}"
-        relays = [stage.relay(name, SETTINGS, url=url) for name in ("one", "two")]
-        to_relays = lines_to(stack, [int(relay.target.rpartition(":")[2]) for relay in relays])
+        to_nodes = [lines_to(stack, (node.port for node in cluster.running)) for _ in NAMES]
+        relays = [
+            stage.relay(name, SETTINGS, url=by_way_of(lines, cluster))
+            for name, lines in zip(NAMES, to_nodes, strict=True)
+        ]
+        to_relays = lines_to(stack, (int(relay.target.rpartition(":")[2]) for relay in relays))
         applications = [
             stage.application(f"127.0.0.1:{line.port}", TOPIC, name=f"of-{relay.name}")
-            for relay, line in zip(relays, to_relays.values(), strict=True)
+            for relay, line in zip(relays, to_relays, strict=True)
         ]
         producers = [stage.producer(relay) for relay in relays]
-        faults = Faults(cluster, relays, applications, {**to_nodes, **to_relays}, PARTITIONS, seed=chance)
+        lines = [*chain(*to_nodes)]
+        faults = Faults(cluster, relays, applications, lines, to_relays, PARTITIONS, seed=chance)
         crowds = [
             Crowd(producers, TOPIC, TIMERS, seed=chance + n, seconds=SECONDS, name=f"crowd{n}")
             for n in range(CROWDS)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -45,12 +46,14 @@ class Undone:
     """What a failover has undone of one timer at one place.
 
     By the timer's payload, which is the due time that somebody asked for (microseconds): the dead master had
-    it by `had`, and the replica by `has`. None: it had no such timer.
+    it by `had`, and the replica by `has`. None: it had no such timer. `at`: when the master died (unix
+    seconds).
     """
 
     timer_id: str
     had: int | None
     has: int | None
+    at: float
 
 
 class Failovers:
@@ -112,13 +115,14 @@ class Failovers:
             if behind:
                 self._cut_off(master, replica)
             master.kill()
+            died = time.time()
             replica.thaw()
         eventually(
             lambda: self._about(replica)["master_link_status"] == "down", "the replica has read all that came"
         )
         has = kept(replica)
         self._cluster.tell(replica, "CONFIG", "SET", "cluster-replica-no-failover", "no")
-        self.undone += differences(kept(master), has)
+        self.undone += differences(kept(master), has, died)
         eventually(lambda: self._cluster.role_of(replica) == "master", "the replica has taken over")
         self._cluster.tell(replica, "CONFIG", "SET", "cluster-replica-no-failover", "yes")
         with self.still:
@@ -187,8 +191,8 @@ def timers_at(*nodes: RunningServer) -> dict[Held, int]:
     return found
 
 
-def differences(had: dict[Held, int], has: dict[Held, int]) -> Iterable[Undone]:
+def differences(had: dict[Held, int], has: dict[Held, int], at: float) -> Iterable[Undone]:
     """What the second lacks of the first, and the other way round."""
     for place in had.keys() | has.keys():
         if had.get(place) != has.get(place):
-            yield Undone(place[1], had.get(place), has.get(place))
+            yield Undone(place[1], had.get(place), has.get(place), at)

@@ -6,7 +6,7 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,6 +25,7 @@ PACE = 0.25
 SLOTS, NODES = "slots", "nodes"
 
 Act = Callable[[random.Random, str], None]
+Way = Callable[[Cluster, str, RunningServer, random.Random], None]
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,8 @@ class Fault:
 class Faults:
     """Does all of them again and again, in threads, until it is left; then it heals what it has hurt.
 
-    `lines` are those to the nodes and to the relays, by port. Which fault comes next depends on `seed`, and
-    on which of them are over.
+    `to_nodes` and `to_relays` are the lines from relays to nodes and from applications to relays. Which fault
+    comes next depends on `seed`, and on which of them are over.
     """
 
     def __init__(
@@ -50,7 +51,8 @@ class Faults:
         cluster: Cluster,
         relays: Sequence[Relay],
         applications: Sequence[Application],
-        lines: Mapping[int, SlowLine],
+        to_nodes: Sequence[SlowLine],
+        to_relays: Sequence[SlowLine],
         partitions: Sequence[str],
         *,
         seed: int,
@@ -59,7 +61,8 @@ class Faults:
         self.failovers = Failovers(cluster)
         self._relays = {relay.name: relay for relay in relays}
         self._applications = {each.name: each for each in applications}
-        self._lines = {f"line {port}": line for port, line in lines.items()}
+        self._to_nodes = {f"line to a node, {line.port}": line for line in to_nodes}
+        self._lines = self._to_nodes | {f"line to a relay, {line.port}": line for line in to_relays}
         self._partitions = partitions
         self._chance = random.Random(seed)
         self._busy: set[str] = set()
@@ -72,15 +75,14 @@ class Faults:
         self._faults = self._all()
 
     def _all(self) -> list[Fault]:
-        nodes = [f"line {node.port}" for node in self._cluster.running]
         return [
-            Fault("slot moved key by key", [SLOTS], self._slot_by(Cluster.move), 4),
-            Fault("slot moved at once", [SLOTS], self._slot_by(Cluster.migrate), 4),
+            Fault("slot moved key by key", [SLOTS], self._slot_by(key_by_key), 4),
+            Fault("slot moved at once", [SLOTS], self._slot_by(at_once), 4),
             Fault("relay killed", [*self._relays], self._kill_relay, 1),
             Fault("relay stopped", [*self._relays], self._stop_relay, 2),
             Fault("application killed", [*self._applications], self._kill_application, 2),
             Fault("connections cut", [*self._lines], self._cut, 4),
-            Fault("bytes held back", nodes, self._hold, 4),
+            Fault("bytes held back", [*self._to_nodes], self._hold, 6),
             Fault("master killed", [NODES], self._on_a_shard(self.failovers.kill), 1),
             Fault("master killed, its replica behind", [NODES], self._on_a_shard(self._kill_behind), 1),
             Fault("replica promoted", [NODES], self._on_a_shard(self.failovers.promote), 1),
@@ -134,7 +136,7 @@ class Faults:
 
     # ------------------------------------------------------------------------- the faults
 
-    def _slot_by(self, way: Callable[[Cluster, str, RunningServer], None]) -> Act:
+    def _slot_by(self, way: Way) -> Act:
         def move(chance: random.Random, _: str) -> None:
             partition = chance.choice(self._partitions)
             with self.failovers.still:
@@ -142,7 +144,7 @@ class Faults:
                 owner = self._cluster.owner_of(partition, masters[0])
                 targets = [node for node in masters if node is not owner]
                 if owner in masters and targets:
-                    way(self._cluster, partition, chance.choice(targets))
+                    way(self._cluster, partition, chance.choice(targets), chance)
 
         return move
 
@@ -170,12 +172,29 @@ class Faults:
         self._lines[line].cut_all()
 
     def _hold(self, chance: random.Random, name: str) -> None:
-        """Script calls arrive late, some of them after the relay has given them up."""
-        line = self._lines[name]
+        """Script calls of one relay to one node arrive late, many of them after the relay has given them up,
+        and the caller has gone on through the other relay."""
+        line = self._to_nodes[name]
         line.hold("EVALSHA")
-        time.sleep(chance.uniform(0.05, 1.5))
+        time.sleep(chance.uniform(0.05, 4.0))
         if chance.random() < 0.5:
             line.hang_up()
         with suppress(OSError):  # the node has died
             line.deliver()
         line.drop()
+
+
+def key_by_key(cluster: Cluster, partition: str, target: RunningServer, chance: random.Random) -> None:
+    """A slot goes over slowly: for up to half a second some of its keys are here and some are there."""
+    source = cluster.owner_of(partition, target)
+    assert source is not None
+    cluster.begin_move(partition, source, target)
+    pause = chance.uniform(0.0, 0.1)
+    while cluster.carry(partition, source, target, most=1):
+        time.sleep(pause)
+    cluster.end_move(partition, target)
+
+
+def at_once(cluster: Cluster, partition: str, target: RunningServer, _: random.Random) -> None:
+    """Valkey 9 moves it by itself."""
+    cluster.migrate(partition, target)

@@ -5,6 +5,7 @@ Nothing of Relay's own is believed here: not its journal, and not what it says o
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
 
 Saw = tuple[str, int]
 """A timer, and the due time that it was delivered with (microseconds)."""
+
+LATE_ANSWER = 2.0
+"""Seconds after a master's death in which a caller may still hear its answer: a try takes no longer than one,
+and the next one finds no master for longer than that."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +54,8 @@ class Verdict:
 
     @cached_property
     def lost(self) -> set[str]:
-        """Those of the missing ones whose last call was not undone by a failover."""
-        return {name for name in self.missing if not self._was_lost(name, self.calls[name][-1].due)}
+        """Those of the missing ones whose last call was not undone by a failover after it."""
+        return {name for name in self.missing if not self._was_lost(self.calls[name][-1])}
 
     @cached_property
     def early(self) -> list[Event]:
@@ -58,24 +63,29 @@ class Verdict:
         return [event for event in self._starts if event.late < 0]
 
     @cached_property
-    def overtaken(self) -> set[Saw]:
+    def overtaken(self) -> Mapping[Saw, float]:
         """What was delivered, or is left, though a later call about the timer was answered before that due
-        time, or though nobody had asked for that due time."""
-        saw = {(event.timer_id, due_of(event)) for event in self._starts}
-        saw |= {(timer_id, due) for (_, timer_id), due in self.left.items()}
-        return {each for each in saw if self._is_overtaken(*each)}
+        time, or though nobody had asked for that due time; and when first."""
+        saw = {(timer_id, due): math.inf for (_, timer_id), due in self.left.items()}
+        for event in self._starts:
+            this = event.timer_id, due_of(event)
+            saw[this] = min(saw.get(this, math.inf), event.at)
+        return {each: at for each, at in saw.items() if self._is_overtaken(*each)}
 
     @cached_property
     def ghosts(self) -> set[Saw]:
-        """Those of the overtaken ones that no failover has brought back."""
-        back = {(each.timer_id, each.has) for each in self.undone if each.had != each.has}
-        return self.overtaken - back
+        """Those of the overtaken ones that no failover has brought back before."""
+        return {
+            (timer_id, due)
+            for (timer_id, due), at in self.overtaken.items()
+            if not any(each.had != due == each.has and each.at <= at for each in self._undone_of[timer_id])
+        }
 
     @property
     def is_over(self) -> bool:
         """Whether nothing is on its way any more: what is left was brought back by failovers."""
         left = {(timer_id, due) for (_, timer_id), due in self.left.items()}
-        return not self.lost and left <= self.overtaken
+        return not self.lost and left <= self.overtaken.keys()
 
     @property
     def twice(self) -> int:
@@ -87,9 +97,10 @@ class Verdict:
     def _starts(self) -> Iterable[Event]:
         return (event for event in self.events if event.event == "start")
 
-    def _was_lost(self, timer_id: str, due: int | None) -> bool:
+    def _was_lost(self, call: AskedFor) -> bool:
         return any(
-            each.timer_id == timer_id and each.had == due != each.has for each in self._undone_of[timer_id]
+            each.had == call.due != each.has and call.ended <= each.at + LATE_ANSWER
+            for each in self._undone_of[call.timer_id]
         )
 
     @cached_property

@@ -20,7 +20,7 @@ from tests.worlds.relay.insistent import TRY, GivenUp, Insistent
 from tests.worlds.relay.producer import Producer
 
 BATCH = 50
-SOON, LATER = 0.5, 6.0
+SOON, LATER = 0.05, 6.0
 """Seconds from a call to the due time that it names, at least and at most."""
 MOVED, CANCELLED = 0.2, 0.1
 """Parts of the timers that are moved once, and that are cancelled in the end."""
