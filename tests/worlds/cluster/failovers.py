@@ -27,7 +27,7 @@ from tests.worlds.waiting import eventually
 CONFIG = {
     "appendonly": "yes",
     "appendfsync": "no",  # a process that is killed takes nothing with it that it has written
-    "cluster-node-timeout": "2000",  # milliseconds; nobody takes over unasked, however busy the machine is
+    "cluster-node-timeout": "1000",  # milliseconds; nobody takes over unasked, however busy the machine is
     "cluster-replica-no-failover": "yes",  # until the replica's file was read
     "cluster-replica-validity-factor": "0",  # however long that has taken
     "cluster-allow-replica-migration": "no",
