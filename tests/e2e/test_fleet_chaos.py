@@ -6,9 +6,8 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
-from itertools import chain
 
 import grpc
 import pytest
@@ -20,8 +19,7 @@ from tests.worlds.cluster.failovers import CONFIG, timers_at
 from tests.worlds.cluster.faults import Faults
 from tests.worlds.cluster.verdict import Verdict
 from tests.worlds.relay.crowd import Crowd
-from tests.worlds.relay.insistent import Insistent
-from tests.worlds.relay.producer import Producer
+from tests.worlds.relay.resharding import Resharding
 from tests.worlds.relay.restless import Restless
 from tests.worlds.relay.stage import Stage
 from tests.worlds.waiting import eventually
@@ -55,31 +53,15 @@ def cluster() -> Iterator[Cluster]:
         yield cluster
 
 
-def lines_to(stack: ExitStack, ports: Iterable[int]) -> list[SlowLine]:
+def lines_to(stack: ExitStack, ports: Iterable[int]) -> dict[int, SlowLine]:
     """A line to each port."""
-    return [stack.enter_context(SlowLine(port)) for port in ports]
+    return {port: stack.enter_context(SlowLine(port)) for port in ports}
 
 
-def by_way_of(lines: Iterable[SlowLine], cluster: Cluster) -> str:
+def by_way_of(lines: Mapping[int, SlowLine], cluster: Cluster) -> str:
     """The Cluster's URL for a relay that has these lines to its nodes."""
-    ports = [(node.port, line.port) for node, line in zip(cluster.running, lines, strict=True)]
-    return f"{cluster.url}?addresses={','.join(f'127.0.0.1:{a}=127.0.0.1:{b}' for a, b in ports)}"
-
-
-def reshard(producers: Sequence[Producer], partitions: int) -> Counter[grpc.StatusCode]:
-    """Ask for so many partitions until there are so many; return the refusals."""
-    caller = Insistent(producers)
-
-    def done() -> bool:
-        topic = caller.ask(
-            lambda producer: producer.reshard(TOPIC, partitions, rate=RATE, timeout=caller.patience)
-        )
-        return topic.partitions == partitions and not topic.moving_to
-
-    began = time.monotonic()
-    eventually(done, f"{TOPIC} has {partitions} partitions", 400.0)
-    print(f"{partitions} partitions after {time.monotonic() - began:.1f} s")
-    return caller.refusals
+    pairs = (f"127.0.0.1:{port}=127.0.0.1:{line.port}" for port, line in lines.items())
+    return f"{cluster.url}?addresses={','.join(pairs)}"
 
 
 @pytest.mark.slow
@@ -96,14 +78,14 @@ def test_nothing_is_lost_whatever_breaks(stage: Stage, cluster: Cluster) -> None
             stage.relay(name, SETTINGS, url=by_way_of(lines, cluster))
             for name, lines in zip(NAMES, to_nodes, strict=True)
         ]
-        to_relays = lines_to(stack, (int(relay.target.rpartition(":")[2]) for relay in relays))
+        ports = (int(relay.target.rpartition(":")[2]) for relay in relays)
+        to_relays = [*lines_to(stack, ports).values()]
         applications = [
             stage.application(f"127.0.0.1:{line.port}", TOPIC, name=f"of-{relay.name}")
             for relay, line in zip(relays, to_relays, strict=True)
         ]
         producers = [stage.producer(relay) for relay in relays]
-        lines = [*chain(*to_nodes)]
-        faults = Faults(cluster, relays, applications, lines, to_relays, PARTITIONS, seed=chance)
+        faults = Faults(cluster, relays, applications, to_nodes, to_relays, PARTITIONS, seed=chance)
         crowds = [
             Crowd(producers, TOPIC, TIMERS, seed=chance + n, seconds=SECONDS, name=f"crowd{n}")
             for n in range(CROWDS)
@@ -112,16 +94,19 @@ def test_nothing_is_lost_whatever_breaks(stage: Stage, cluster: Cluster) -> None
             *crowds,
             *(Restless(producers, TOPIC, seed=chance + n, name=f"restless{n}") for n in (1, 2)),
         ]
-        refusals = Counter[grpc.StatusCode]()
+        moves = Resharding(producers, TOPIC, (8, 4) * ROUNDS, rate=RATE)
         with ExitStack() as at_work:
             for caller in callers:
                 at_work.enter_context(caller)
-            with faults:
-                for partitions in (8, 4) * ROUNDS:
-                    eventually(lambda: crowds[0].written > TIMERS // 4, "some are written")
-                    refusals += reshard(producers, partitions)
-                eventually(lambda: faults.all_kinds() and all(map(is_done, crowds)), "all is written", 600.0)
-        print(f"{dict(faults.done)} in {time.monotonic() - began:.1f} s")
+            with moves:
+                with faults:
+                    eventually(
+                        lambda: faults.all_kinds() and all(map(is_done, crowds)), "all is written", 900.0
+                    )
+                met = len(moves.done)
+        print(f"{dict(faults.done)}, and {met} moves; {time.monotonic() - began:.1f} s")
+        assert met, "no move has met what breaks"
+        assert len(moves.done) == 2 * ROUNDS
 
         def verdict() -> Verdict:
             asked = [call for caller in callers for call in caller.asked]
@@ -131,8 +116,7 @@ def test_nothing_is_lost_whatever_breaks(stage: Stage, cluster: Cluster) -> None
         with suppress(AssertionError):  # the verdict says more
             eventually(lambda: verdict().is_over, "all is handled", 200.0)
         judged = verdict()
-        for caller in callers:
-            refusals += caller.refusals
+        refusals = sum((each.refusals for each in (moves, *callers)), Counter[grpc.StatusCode]())
         told = {each.name: number for each, number in refusals.items()}
         print(f"{judged}\n{told}; {time.monotonic() - began:.1f} s in all")
     assert not judged.lost

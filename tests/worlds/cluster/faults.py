@@ -6,10 +6,11 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from types import TracebackType
 from typing import Self
 
@@ -42,8 +43,8 @@ class Fault:
 class Faults:
     """Does all of them again and again, in threads, until it is left; then it heals what it has hurt.
 
-    `to_nodes` and `to_relays` are the lines from relays to nodes and from applications to relays. Which fault
-    comes next depends on `seed`, and on which of them are over.
+    `to_nodes` are the lines from each relay to the nodes, by the node's port, and `to_relays` those from
+    applications to relays. Which fault comes next depends on `seed`, and on which of them are over.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class Faults:
         cluster: Cluster,
         relays: Sequence[Relay],
         applications: Sequence[Application],
-        to_nodes: Sequence[SlowLine],
+        to_nodes: Sequence[Mapping[int, SlowLine]],
         to_relays: Sequence[SlowLine],
         partitions: Sequence[str],
         *,
@@ -61,8 +62,9 @@ class Faults:
         self.failovers = Failovers(cluster)
         self._relays = {relay.name: relay for relay in relays}
         self._applications = {each.name: each for each in applications}
-        self._to_nodes = {f"line to a node, {line.port}": line for line in to_nodes}
-        self._lines = self._to_nodes | {f"line to a relay, {line.port}": line for line in to_relays}
+        self._to_nodes = {f"bytes {n}": lines for n, lines in enumerate(to_nodes)}
+        lines = [*to_relays, *chain(*(each.values() for each in to_nodes))]
+        self._lines = {f"line {line.port}": line for line in lines}
         self._partitions = partitions
         self._chance = random.Random(seed)
         self._busy: set[str] = set()
@@ -174,7 +176,9 @@ class Faults:
     def _hold(self, chance: random.Random, name: str) -> None:
         """Script calls of one relay to one node arrive late, many of them after the relay has given them up,
         and the caller has gone on through the other relay."""
-        line = self._to_nodes[name]
+        with self.failovers.still:
+            master = chance.choice(self.failovers.masters())
+        line = self._to_nodes[name][master.port]
         line.hold("EVALSHA")
         time.sleep(chance.uniform(0.05, 4.0))
         if chance.random() < 0.5:
