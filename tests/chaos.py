@@ -7,6 +7,7 @@ short ones find, but they take an hour that nobody waits for at each change.
 from __future__ import annotations
 
 import os
+import time
 
 CHAOS = os.environ.get("RELAY_TEST_CHAOS") == "1"
 """Whether this is `make chaos`. Tests that are marked `chaos` run only then."""
@@ -15,3 +16,9 @@ CHAOS = os.environ.get("RELAY_TEST_CHAOS") == "1"
 def count(short: int, long: int) -> int:
     """How often something is done: `long` in `make chaos`, otherwise `short`."""
     return long if CHAOS else short
+
+
+def seed(short: int) -> int:
+    """Where chance begins: the same at each run, and another one in `make chaos`. A test prints it, and
+    `RELAY_TEST_SEED` repeats it."""
+    return int(os.environ.get("RELAY_TEST_SEED", time.time_ns() // 1_000_000 if CHAOS else short))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import socket
 from collections.abc import Callable
@@ -38,6 +39,8 @@ SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 UNIX = "unix:"
 SETTING = "grpc.listen"
+CALLER_WENT = "ExecuteBatchError raised in core by servicer method"
+"""How a traceback of gRPC begins whose caller's connection has broken while the answer was written."""
 
 
 @dataclass(slots=True)
@@ -73,6 +76,7 @@ async def start(
 
     `unreadable` is called with the method of each message that could not be parsed.
     """
+    logging.getLogger("grpc._cython.cygrpc").addFilter(_is_about_the_relay)
     server = grpc.aio.server(options=_options(bounds), maximum_concurrent_rpcs=bounds.calls)
     guard: Any = Guard(server, unreadable)
     timer_base.add_TimerServiceServicer_to_server(TimerService(engine, call_time), guard)
@@ -87,6 +91,12 @@ async def start(
     await started.say_healthy(False)
     await server.start()
     return started
+
+
+def _is_about_the_relay(record: logging.LogRecord) -> bool:
+    """Leave out what a caller causes that goes away. gRPC leaves it out itself where it hears of the broken
+    connection before it writes the answer."""
+    return not str(record.msg).startswith(CALLER_WENT)
 
 
 def _options(bounds: CallBounds) -> list[tuple[str, Any]]:

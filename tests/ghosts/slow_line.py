@@ -26,6 +26,8 @@ class Connection:
         self.replies = bytearray()
         """What was answered since bytes were held back; the sender does not see it."""
         self.held = False
+        self.ended = False
+        """Whether one of its ends is gone, so that nothing comes back any more."""
         self.cut_after: int | None = None
         """So many bytes of the next reply still reach the sender; then its side is cut. None: all do."""
 
@@ -95,15 +97,19 @@ class SlowLine:
 
     def deliver(self) -> bytes:
         """Hand the held bytes to Redis, wait until it has run them, and return its replies. The relay does
-        not get them."""
+        not get them. Raises `OSError` if Redis dies over that."""
         with self._changed:
             self._mark = b""
             held = self._held()
             for each in held:
                 each.far.sendall(bytes(each.waiting) + LAST_WORD)
                 each.waiting.clear()
-            done = self._changed.wait_for(lambda: all(HEARD in each.replies for each in held), PATIENCE)
+            done = self._changed.wait_for(
+                lambda: all(HEARD in each.replies or each.ended for each in held), PATIENCE
+            )
             assert done, f"Redis has not run within {PATIENCE:g} s what was held back"
+            if any(HEARD not in each.replies for each in held):
+                raise ConnectionResetError("Redis has not run all that was held back, and is gone")
             replies = b"".join(bytes(each.replies).partition(HEARD)[0] for each in held)
             for each in held:
                 each.close()
@@ -117,6 +123,13 @@ class SlowLine:
             told = self._changed.wait_for(lambda: all(text in each.replies for each in held), PATIENCE)
             assert told, f"no answer with {text!r} within {PATIENCE:g} s"
         self.drop()
+
+    def cut_all(self) -> None:
+        """Break all connections, as a router does that restarts: what is on its way is lost. New connections
+        are taken as before."""
+        with self._changed:
+            for each in self._connections:
+                each.close()
 
     def drop(self) -> None:
         """Close the connections whose bytes are held: these arrive nowhere."""
@@ -218,6 +231,7 @@ class SlowLine:
             connection.close()
 
     def _end(self, connection: Connection) -> None:
+        connection.ended = True
         connection.close()
         if connection in self._connections:
             self._connections.remove(connection)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from pathlib import Path
+from contextlib import closing
 
 import pytest
 
@@ -14,8 +11,6 @@ from tests.ghosts.callers import ByGrpc, ByHttp, Caller, Detour
 from tests.ghosts.scene import Scene
 from tests.ghosts.slow_line import SlowLine
 from tests.ghosts.stories import PATIENT, STORIES, Resumed, ScheduledAnew, Story
-from tests.worlds.relay.processes import Relay
-from tests.worlds.waiting import eventually
 
 ROUNDS = count(1, 400)
 
@@ -36,18 +31,6 @@ TOLD = [
 """The line has to know the last bytes of the first call: a timer's id, and no body behind it."""
 
 
-@contextmanager
-def frozen(relay: Relay) -> Iterator[None]:
-    """SIGSTOP, as when a machine is paused: connections stay open, and nothing answers."""
-    relay.signal(signal.SIGSTOP)
-    try:
-        stat = Path(f"/proc/{relay.pid}/stat")
-        eventually(lambda: stat.read_text(encoding="ascii").rpartition(")")[2].split()[0] == "T", "it stands")
-        yield
-    finally:
-        relay.signal(signal.SIGCONT)
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(("way", "story"), TOLD)
@@ -66,7 +49,7 @@ def test_what_waited_in_a_relay_does_nothing(scene: Scene, way: type[Caller], st
             scene.tell(story, topic).play(slow, other)  # so that a connection is there, and the scripts
             told = scene.tell(story, topic)
             told.before(other)
-            with frozen(relay):
+            with relay.frozen():
                 assert scene.given_up(told, slow, WAITS, line=line, pass_on=True)
                 told.first(other, PATIENT)
                 told.after(other)

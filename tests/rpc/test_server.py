@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import stat
 from functools import partial
@@ -141,3 +142,15 @@ async def test_listens_on_ipv6_too() -> None:
     async with served(listen="[::1]:0") as relay:
         assert relay.server.address.startswith("[::1]:")
         await relay.timers.Schedule(ScheduleRequest(timer=spec()))
+
+
+@pytest.mark.usefixtures("relay")
+def test_a_caller_that_goes_away_leaves_no_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    """Race: its connection breaks while the answer is written, and gRPC hears of the break second. What a
+    service has raised is logged as before."""
+    log = logging.getLogger("grpc._cython.cygrpc")
+    log.error("ExecuteBatchError raised in core by servicer method [%s]", "/relay.v1.TimerService/Schedule")
+    log.error(
+        "Unexpected [%s] raised by servicer method [%s]", "ValueError", "/relay.v1.TimerService/Schedule"
+    )
+    assert [record.msg for record in caplog.records] == ["Unexpected [%s] raised by servicer method [%s]"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from itertools import count
 from typing import Any, Self, cast
@@ -29,11 +29,17 @@ def slot_of(topic: str) -> int:
     return key_slot(f"{{{topic}}}".encode())
 
 
+def port_of(node: RunningServer) -> int:
+    """Where the other nodes and relays reach a node; the test itself reaches each without TLS."""
+    return int(node.config.get("tls-port", node.port))
+
+
 class Cluster:
     """`masters` nodes with about as many slots each, and `replicas` of each, all running and in agreement;
     `with` ends them.
 
-    `nodes` are the masters of the beginning, `replicas` those of each in the same order.
+    `nodes` are the masters of the beginning, `replicas` those of each in the same order. `config` is that of
+    each node, or makes it. Nodes with a `tls-port` are reached there by each other, and by `url`.
     """
 
     def __init__(
@@ -42,14 +48,14 @@ class Cluster:
         *,
         masters: int = 3,
         replicas: int = 0,
-        config: Mapping[str, str] | None = None,
+        config: Mapping[str, str] | Callable[[], Mapping[str, str]] | None = None,
     ) -> None:
         self._stack = ExitStack()
         self._names = count()
-        settings = CONFIG | dict(config or {})
+        made = config if callable(config) else lambda: config or {}
         try:
             all_nodes = [
-                self._stack.enter_context(start_server(kind, config=settings))
+                self._stack.enter_context(start_server(kind, config={**CONFIG, **made()}))
                 for _ in range(masters * (1 + replicas))
             ]
             self.nodes, others = all_nodes[:masters], all_nodes[masters:]
@@ -73,7 +79,7 @@ class Cluster:
 
     def _meet(self, all_nodes: list[RunningServer]) -> None:
         for node in all_nodes[1:]:
-            self.tell(node, "CLUSTER", "MEET", "127.0.0.1", all_nodes[0].port)
+            self.tell(node, "CLUSTER", "MEET", "127.0.0.1", port_of(all_nodes[0]))
         eventually(
             lambda: all(len(self.known_by(node)) == len(all_nodes) for node in all_nodes),
             "all nodes have met",
@@ -100,12 +106,12 @@ class Cluster:
     @property
     def url(self) -> str:
         """With every master of the beginning as a seed."""
-        hosts = ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
-        return f"redis+cluster://{hosts}"
+        scheme = "rediss" if "tls-port" in self.nodes[0].config else "redis"
+        return f"{scheme}+cluster://{','.join(map(self.place_of, self.nodes))}"
 
     def place_of(self, node: RunningServer) -> str:
         """What the Cluster calls it."""
-        return f"127.0.0.1:{node.port}"
+        return f"127.0.0.1:{port_of(node)}"
 
     def topic_at(self, node: RunningServer) -> str:
         """A new topic whose slot the node has at the beginning."""
@@ -136,20 +142,30 @@ class Cluster:
             return client.execute_command("CLUSTER SLOTS")
 
     def until_agreed(self) -> None:
-        """Until every running node sees the same owners with the same replicas, and says that all is well."""
+        """Until the nodes `agree`."""
+        eventually(self.agree, "all nodes of the Cluster agree")
 
-        def view(node: RunningServer) -> list[tuple[int, int, int, list[int]]]:
+    def agree(self) -> bool:
+        """Whether the nodes `agree_on_owners`, and see the same replicas of them, which is all that run."""
+
+        def replicas(node: RunningServer) -> list[tuple[int, list[int]]]:
             slots = cast("list[Any]", self._slots(node))
-            return sorted((a, b, owner[1], sorted(each[1] for each in rest)) for a, b, owner, *rest in slots)
+            return sorted((owner[1], sorted(each[1] for each in rest)) for _, _, owner, *rest in slots)
 
-        def agreed() -> bool:
-            views = [view(node) for node in self.running]
-            well = all("cluster_state:ok" in self.text(node, "CLUSTER", "INFO") for node in self.running)
-            replicas = {port for *_, ports in views[0] for port in ports}
-            complete = len(replicas) == len(self.running) - len({owner for _, _, owner, _ in views[0]})
-            return well and complete and all(each == views[0] for each in views)
+        views = [replicas(node) for node in self.running]
+        masters = {port for port, _ in views[0]}
+        complete = {port for _, ports in views[0] for port in ports} | masters
+        same = len(complete) == len(self.running) and all(view == views[0] for view in views)
+        return same and self.agree_on_owners()
 
-        eventually(agreed, "all nodes of the Cluster agree")
+    def agree_on_owners(self) -> bool:
+        """Whether every running node sees the same owners of slots, and says that all is well."""
+        views = [
+            sorted((first, last, owner[1]) for first, last, owner, *_ in cast("list[Any]", self._slots(node)))
+            for node in self.running
+        ]
+        well = all("cluster_state:ok" in self.text(node, "CLUSTER", "INFO") for node in self.running)
+        return well and all(view == views[0] for view in views)
 
     # ----------------------------------------------------------------- what happens to it
 
@@ -165,7 +181,7 @@ class Cluster:
         with source.client() as client:
             keys = cast("list[bytes]", client.execute_command("CLUSTER GETKEYSINSLOT", slot_of(topic), most))
             if keys:
-                client.execute_command("MIGRATE", "127.0.0.1", target.port, "", 0, 60_000, "KEYS", *keys)
+                client.execute_command("MIGRATE", "127.0.0.1", port_of(target), "", 0, 60_000, "KEYS", *keys)
         return len(keys)
 
     def end_move(self, topic: str, target: RunningServer) -> None:

@@ -72,6 +72,7 @@ class Journal:
             attempt=delivery.attempt,
             occurrence=delivery.occurrence_id,
             late=time.time() - delivery.due_time.timestamp(),
+            due=delivery.due_time.timestamp(),
             approximate=delivery.due_time_approximate,
             headers=delivery.headers,
             period=asked(delivery.payload).get("period", 0),

@@ -11,7 +11,8 @@ import tempfile
 import urllib.error
 import urllib.request
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -85,6 +86,19 @@ class Process:
 
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """SIGSTOP, as when a machine is paused: connections stay open, and nothing answers."""
+        self.signal(signal.SIGSTOP)
+        try:
+            stat = Path(f"/proc/{self.pid}/stat")
+            eventually(
+                lambda: stat.read_text(encoding="ascii").rpartition(")")[2].split()[0] == "T", "it stands"
+            )
+            yield
+        finally:
+            self.signal(signal.SIGCONT)
 
     def wait(self, timeout: float = 150.0) -> int:
         """Its exit code; minus the signal's number if one killed it."""

@@ -13,8 +13,9 @@ from typing import Any, Self
 import grpc
 from google.protobuf.duration_pb2 import Duration
 
-from relay.v1 import timer_pb2, timer_service_pb2
+from relay.v1 import timer_pb2, timer_service_pb2, topic_service_pb2
 from relay.v1.timer_service_pb2_grpc import TimerServiceStub
+from relay.v1.topic_service_pb2_grpc import TopicServiceStub
 from tests.asked_for import AskedFor
 from tests.worlds.relay.processes import CHANNEL
 from tests.worlds.waiting import PATIENCE
@@ -29,6 +30,7 @@ class Producer:
     def __init__(self, target: str) -> None:
         self._channel = grpc.insecure_channel(target, options=CHANNEL)
         self._stub = TimerServiceStub(self._channel)
+        self._topics = TopicServiceStub(self._channel)
 
     def schedule(
         self,
@@ -80,13 +82,29 @@ class Producer:
         deadline = time.monotonic() + PATIENCE
         while specs:
             part, specs = specs[:PART], specs[PART:]
-            request = timer_service_pb2.ScheduleBatchRequest(timers=part)
-            answer = self._stub.ScheduleBatch(request, timeout=60.0, wait_for_ready=True)
-            for new, result in zip(part, answer.results, strict=True):
-                if result.HasField("error"):
-                    late = result.error.code == UNAVAILABLE and time.monotonic() < deadline
-                    assert late, result.error.message
-                    specs.append(new)
+            left = self.store_many(part)
+            assert not left or time.monotonic() < deadline, "Redis was away for too long"
+            specs += left
+
+    def store_many(
+        self, specs: Sequence[timer_pb2.TimerSpec], *, timeout: float = 60.0, wait: bool = True
+    ) -> list[timer_pb2.TimerSpec]:
+        """One call. Return those of the timers that were not stored since Redis is away, and have had no
+        effect; any other error of a timer fails the test. Raises `grpc.RpcError`."""
+        request = timer_service_pb2.ScheduleBatchRequest(timers=specs)
+        answer = self._stub.ScheduleBatch(request, timeout=timeout, wait_for_ready=wait)
+        errors = [result.error for result in answer.results if result.HasField("error")]
+        odd = [error.message for error in errors if error.code != UNAVAILABLE]
+        assert not odd, odd[0]
+        return [new for new, result in zip(specs, answer.results, strict=True) if result.HasField("error")]
+
+    def reshard(
+        self, topic: str, partitions: int, *, rate: int = 0, timeout: float = 60.0
+    ) -> topic_service_pb2.Topic:
+        """Begin a move, or go on with it; return how the topic stands. Raises `grpc.RpcError`."""
+        request = topic_service_pb2.ReshardTopicRequest(topic=topic, partitions=partitions, max_rate=rate)
+        answer: topic_service_pb2.ReshardTopicResponse = self._topics.ReshardTopic(request, timeout=timeout)
+        return answer.topic
 
     def get(self, topic: str, timer_id: str) -> timer_pb2.Timer | None:
         try:

@@ -7,7 +7,8 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
@@ -16,22 +17,21 @@ import grpc
 from relay.core.instants import SECOND
 from relay.v1 import timer_pb2
 from tests.asked_for import AskedFor
-from tests.worlds.relay.producer import Producer, code_of, is_final
+from tests.worlds.relay.insistent import TRY, GivenUp, Insistent
+from tests.worlds.relay.producer import Producer
 
-TRY = 1.0
-"""Seconds that a try may take. The next one, by the next relay, begins when it can't act any more."""
 CHANGES = 4
 """How many times a timer is changed; then it is to be delivered, or it stays cancelled."""
 
 
 class Restless:
     """One such caller, in a thread, until it is left. `asked` are its calls; `wanted` the timers that it
-    wants in the end, and `unwanted` those that it does not."""
+    wants in the end, and `unwanted` those that it does not. A payload is the due time (microseconds)."""
 
     def __init__(
         self, producers: Sequence[Producer], topic: str, *, seed: int, name: str = "restless"
     ) -> None:
-        self._producers = producers
+        self._caller = Insistent(producers)
         self._topic = topic
         self._name = name
         self._chance = random.Random(seed)
@@ -41,16 +41,23 @@ class Restless:
         self.asked: list[AskedFor] = []
         self.wanted: set[str] = set()
         self.unwanted: set[str] = set()
-        self.tries = 0
-        self.refusals: Counter[grpc.StatusCode] = Counter()
+
+    @property
+    def refusals(self) -> Counter[grpc.StatusCode]:
+        """The tries that ended with an error, by its code."""
+        return self._caller.refusals
 
     def __str__(self) -> str:
-        tries = f"{len(self.asked)} calls in {self.tries} tries"
+        tries = f"{len(self.asked)} calls in {self._caller.tries} tries"
         return (
             f"{tries}, for {len(self.wanted)} timers that were wanted and {len(self.unwanted)} that were not"
         )
 
     def _run(self) -> None:
+        with suppress(GivenUp):
+            self._play()
+
+    def _play(self) -> None:
         number = 0
         while not self._leaving.is_set():
             number += 1
@@ -77,30 +84,16 @@ class Restless:
         return self._due
 
     def _schedule(self, timer_id: str, due: int) -> None:
-        spec = timer_pb2.TimerSpec(topic=self._topic, timer_id=timer_id)
+        spec = timer_pb2.TimerSpec(topic=self._topic, timer_id=timer_id, payload=b"%d" % due)
         spec.due_time.FromMicroseconds(due)
         began = time.time()
-        self._until_answered(lambda producer: producer.store(spec, timeout=TRY, wait=False))
+        self._caller.ask(lambda producer: producer.store(spec, timeout=TRY, wait=False))
         self.asked.append(AskedFor(timer_id, began, time.time(), answered=True, due=due))
 
     def _cancel(self, timer_id: str) -> None:
         began = time.time()
-        self._until_answered(lambda producer: producer.cancel(self._topic, timer_id, timeout=TRY))
+        self._caller.ask(lambda producer: producer.cancel(self._topic, timer_id, timeout=TRY))
         self.asked.append(AskedFor(timer_id, began, time.time(), answered=True, cancels=True))
-
-    def _until_answered(self, call: Callable[[Producer], object]) -> None:
-        while True:
-            producer = self._producers[self.tries % len(self._producers)]
-            self.tries += 1
-            began = time.monotonic()
-            try:
-                call(producer)
-            except grpc.RpcError as error:
-                self.refusals[code_of(error)] += 1
-                if not is_final(error):
-                    time.sleep(max(began + TRY - time.monotonic(), 0))
-            else:
-                return
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -110,4 +103,6 @@ class Restless:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._leaving.set()
+        if kind is not None:
+            self._caller.give_up()
         self._thread.join()
