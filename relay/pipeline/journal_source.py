@@ -28,7 +28,7 @@ from relay.pipeline.lake.journal_offsets import (
 )
 from relay.store.journal import files as journal_file
 from relay.store.journal.entries import decode
-from relay.store.journal.scan import EntryGap, Mark, Stream
+from relay.store.journal.scan import EntryGap, JournalStream, Mark
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,8 +50,8 @@ class Stretch(InputPartition):
     file: str = ""
 
     @property
-    def stream(self) -> Stream:
-        return Stream(self.topic, self.partition)
+    def stream(self) -> JournalStream:
+        return JournalStream(self.topic, self.partition)
 
 
 class JournalSource(DataSource):

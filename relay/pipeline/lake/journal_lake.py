@@ -55,7 +55,7 @@ def partition() -> Column:
 
 
 def stream() -> Column:
-    """What a row's stream is called, as `relay.store.journal.scan.Stream` has it."""
+    """What a row's stream is called, as `relay.store.journal.scan.JournalStream` has it."""
     number = partition()
     return f.when(number == 0, f.col("topic")).otherwise(f.concat_ws("#", "topic", number))
 

@@ -12,7 +12,7 @@ from typing import Any
 from relay.core import validate
 from relay.core.errors import InvalidField
 from relay.pipeline.spark.redis_target import Target, flag, names_of, whole
-from relay.store.journal.scan import JournalScan, Mark, Stream, place
+from relay.store.journal.scan import JournalScan, JournalStream, Mark, place
 
 EARLIEST, LATEST = "earliest", "latest"
 
@@ -57,7 +57,7 @@ def scanning(options: JournalOptions) -> Iterator[JournalScan]:
         yield JournalScan(server)
 
 
-def chosen(scan: JournalScan, options: JournalOptions) -> dict[str, Stream]:
+def chosen(scan: JournalScan, options: JournalOptions) -> dict[str, JournalStream]:
     """Return the streams of the topics by their names; `*` stands for all topics that have a journal."""
     topics = scan.topics() if "*" in options.topics else options.topics
     return {stream.name: stream for topic in topics for stream in scan.streams(topic)}

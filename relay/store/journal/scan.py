@@ -71,7 +71,7 @@ def layout_now(server: BlockingServer, topic: str) -> Layout:
         raise StoreRefused(f"{key}: {problem}") from None
 
 
-class Stream(NamedTuple):
+class JournalStream(NamedTuple):
     """A topic's journal, or that of one of its partitions: None for a topic without a layout."""
 
     topic: str
@@ -85,7 +85,7 @@ class Stream(NamedTuple):
 
 class JournalScan:
     """Reads the journals of topics by connections that block. Where a `topic` is asked for, the name of a
-    `Stream` is meant."""
+    `JournalStream` is meant."""
 
     def __init__(self, server: BlockingServer) -> None:
         self._server = server
@@ -95,22 +95,22 @@ class JournalScan:
         names = sorted(name.decode() for name in self._server.ask("SMEMBERS", self._server.keys.topics))
         return [name for name in names if self._server.ask("EXISTS", self._key(name))]
 
-    def streams(self, topic: str) -> list[Stream]:
+    def streams(self, topic: str) -> list[JournalStream]:
         """The journals of a topic, one for each partition that it has or had. Raises `StoreError`."""
         layout = layout_now(self._server, topic)
         if not layout.epoch:
-            return [Stream(topic)]
+            return [JournalStream(topic)]
         count = len(layout.partitions)
         while count < MAX_PARTITIONS and self._was_used(f"{topic}#{count}"):
             count *= 2  # by which the number of partitions changes, and each that was emptied has a layout
-        return [Stream(topic, number) for number in range(count)]
+        return [JournalStream(topic, number) for number in range(count)]
 
-    def stream(self, name: str) -> Stream:
+    def stream(self, name: str) -> JournalStream:
         """The one of this name."""
         topic, _, number = name.partition("#")
         if number.isdecimal():
-            return Stream(topic, int(number))
-        return Stream(name, 0 if self._was_used(name) else None)
+            return JournalStream(topic, int(number))
+        return JournalStream(name, 0 if self._was_used(name) else None)
 
     def _was_used(self, partition: str) -> bool:
         """Whether a partition has seen a layout."""
