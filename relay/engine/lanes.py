@@ -8,6 +8,7 @@ from typing import Protocol, Self, TypeVar
 import anyio
 from anyio.abc import TaskGroup
 
+from relay.core.loop.call_ends import leave_call
 from relay.core.ports import Places
 
 
@@ -109,6 +110,7 @@ class Lanes(dict[str, AnyLane]):  # see 0082
         scope = self._scopes[lane.place] = anyio.CancelScope()
 
         async def run() -> None:
+            leave_call()  # as a rule that of the first timer of a place
             with scope:
                 await lane.run()
 

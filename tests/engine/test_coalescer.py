@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from relay.core.errors import GivenUp, InvalidField, ServiceError, StoreUnavailable
-from relay.core.loop.call_ends import CallEnds
+from relay.core.loop.call_ends import CallEnds, call_deadline
 from relay.engine.clock import Clock, SystemClock
 from relay.engine.coalescing.coalescer import Coalescer
 from relay.engine.coalescing.lane import AT_ONCE, CROWD, LINGER, LINGER_EACH, MAX_BYTES
@@ -31,6 +31,8 @@ class Store:
         self.calls: list[tuple[str, list[str]]] = []
         self.deadlines: list[list[float]] = []
         """Those of each call."""
+        self.bounds: list[float] = []
+        """Until when each call was made itself."""
         self.open = asyncio.Event()
         self.open.set()
         self.slow_from = 1
@@ -52,6 +54,7 @@ class Store:
     ) -> list[str | ServiceError]:
         self.calls.append((topic, list(items)))
         self.deadlines.append(list(deadlines))
+        self.bounds.append(call_deadline())
         if len(self.calls) >= self.slow_from:
             await self.open.wait()
         if self.error is not None:
@@ -463,6 +466,13 @@ async def test_each_item_goes_with_the_deadline_of_its_caller(store: Store) -> N
         callers.start_soon(within, store, later, "d")
     assert store.calls == [("t", ["a", "b", "c", "d"])]
     assert store.deadlines == [[soon, soon, math.inf, later]]
+
+
+async def test_a_lane_that_a_call_has_begun_works_for_others(store: Store) -> None:
+    """It has no deadline of its own, which would be the first caller's for as long as that waits."""
+    await settle()
+    await within(store, soon := anyio.current_time() + 1_000.0, "a")
+    assert (store.deadlines, store.bounds) == ([[soon]], [math.inf])
 
 
 async def test_where_all_wait_for_as_long_as_it_takes_nothing_is_said(store: Store) -> None:

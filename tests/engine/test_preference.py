@@ -224,6 +224,7 @@ async def test_relays_of_different_layouts_do_not_count_each_other(world: World)
     app = await world.app()
     other = Layout(TOPIC, 7, 4)
     await world.beats.beat(TOPIC, f"somebody {other.text}", lasts=600_000_000)
+    await world.beats.beat(TOPIC, f"another 9 {layout.text}", lasts=600_000_000)  # a text that ends alike
     await agree(world)
     assert prefers(app.engine) == set(layout.partitions)
     await world.beats.beat(TOPIC, f"somebody {layout.text}", lasts=600_000_000)

@@ -22,6 +22,11 @@ def call_deadline() -> float:
     return math.inf if call is None else call.deadline
 
 
+def leave_call() -> None:
+    """Have no part in the call that has started this task any more: the task works for others, too."""
+    _current.set(None)
+
+
 class CallEnds:
     """Ends calls at their deadlines, with one timer for all of them.
 
@@ -69,8 +74,8 @@ class CallEnds:
 class BoundedCall:
     """A call that ends with `OutOfTime` at its deadline.
 
-    Tasks that it starts have its deadline, too. Some live longer, such as the pollers of a topic whose layout
-    a call has found; so the deadline is infinity once the call has ended.
+    Tasks that it starts have its deadline, too. Those that work for others as well say so by `leave_call`, as
+    a coalescer's lane that a call is the first to need.
     """
 
     __slots__ = ("_cancelling", "_ends", "_is_over", "_task", "deadline")

@@ -151,8 +151,10 @@ class Poller:
                     await self._clock.wait(wakeup, ready - now)
                 elif self._turns.wait(wakeup) and free:
                     return
-                elif free or self._call_for_help is None:
+                elif self._call_for_help is None:
                     await wakeup.wait()
+                elif free:  # others are ahead, and may take it
+                    await self._clock.wait(wakeup, HELP_AFTER)
                 else:
                     call_at = max(self._timetable.next + HELP_AFTER, self._called_at + CALL_AGAIN)
                     if call_at <= now:

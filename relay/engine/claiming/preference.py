@@ -24,6 +24,10 @@ BEAT = 1.0
 LASTS = 2.5
 """Seconds for which a heartbeat counts: a relay that has died is missed after that, and `BEAT`."""
 
+ANSWERED = 0.5
+"""Seconds within which Redis answers a heartbeat, or it has failed. With `BEAT` that is less than `LASTS`, so
+that one lost reply changes nothing."""
+
 KEPT = 3
 """The number of heartbeats whose ranks count, the last one among them: so a relay keeps a partition that
 another one is to have for two heartbeats more."""
@@ -54,8 +58,8 @@ class Preference:  # see 0086
         """`relay` is this relay's name; `pollers` has one for each partition of the topic."""
         self._relay = relay
         self._topic = layout.topic
-        self._layout = f" {layout.text}"
-        """How the names end of those that know the same layout."""
+        self._layout = layout.text
+        """What follows the names of those that know the same layout."""
         self._pollers = pollers
         self._heartbeats = heartbeats
         self._hints = hints
@@ -98,8 +102,8 @@ class Preference:  # see 0086
     async def _beat(self, lasts: float) -> frozenset[str]:
         """The other relays that poll the topic. If Redis does not say, those of the last time for as long as
         their heartbeats count, then none: no timer waits for a relay that is not there."""
-        name = self._relay + self._layout
-        with anyio.move_on_after(LASTS):
+        name = f"{self._relay} {self._layout}"
+        with anyio.move_on_after(ANSWERED):
             try:
                 found = await self._heartbeats.beat(self._topic, name, lasts=micros(lasts))
             except StoreUnavailable:
@@ -114,8 +118,8 @@ class Preference:  # see 0086
                 self._refused = True
             else:
                 self._heard_at = self._clock.now()
-                same = (each.removesuffix(self._layout) for each in found if each.endswith(self._layout))
-                return frozenset(same) - {self._relay}
+                names = (each.partition(" ") for each in found)
+                return frozenset(relay for relay, _, text in names if text == self._layout) - {self._relay}
         counts = self._clock.now() < self._heard_at + LASTS
         return self._others or frozenset() if counts else frozenset()
 

@@ -11,6 +11,7 @@ import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
 from relay.core.errors import StoreUnavailable
+from relay.core.loop.call_ends import leave_call
 from relay.core.policy import Policies
 from relay.core.ports import Stores
 from relay.engine.claiming.poller import Poller
@@ -43,6 +44,7 @@ class _Polled:
         self.scopes.append(scope)
 
         async def run() -> None:
+            leave_call()  # which has found that the topic has another layout
             with scope:
                 await loop()
             if afterwards is not None:
@@ -233,6 +235,7 @@ class TimelineLoops:
         Calls come one at a time, each by the state at its turn. So the last call sees the last state,
         and a stream that ends while its call is under way does not end the hints of another stream's topic.
         """
+        leave_call()
         for name in partitions:
             async with self._hints_lock:
                 if name in self._pollers or name in self._promoters:

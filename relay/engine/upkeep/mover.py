@@ -11,6 +11,7 @@ from anyio.abc import TaskGroup
 
 from relay.core.dispatch import Dispatch
 from relay.core.errors import InvalidField, OtherLayout, ServiceError
+from relay.core.loop.call_ends import leave_call
 from relay.core.pacing import Jitter
 from relay.core.partitions import MAX_PARTITIONS, Layout, is_count
 from relay.core.policy import TopicPolicy
@@ -100,6 +101,7 @@ class Mover:  # see 0084
 
     async def _move(self, topic: str) -> None:
         """Work on a topic until it is at rest."""
+        leave_call()
         said = False
         try:
             while (layout := self._layouts.known(topic)) is not None and layout.towards:
