@@ -112,8 +112,7 @@ class SlowLine:
                 raise ConnectionResetError("Redis has not run all that was held back, and is gone")
             replies = b"".join(bytes(each.replies).partition(HEARD)[0] for each in held)
             for each in held:
-                each.close()
-                self._connections.remove(each)
+                self._forget(each)
         return replies
 
     def wait_answered(self, text: bytes) -> None:
@@ -136,8 +135,7 @@ class SlowLine:
         with self._changed:
             self._mark = b""
             for each in self._held():
-                each.close()
-                self._connections.remove(each)
+                self._forget(each)
 
     def cut_reply(self, mark: str, after: int) -> None:
         """Let the next piece with this text pass to Redis, and cut its reply after so many bytes."""
@@ -232,7 +230,10 @@ class SlowLine:
 
     def _end(self, connection: Connection) -> None:
         connection.ended = True
-        connection.close()
-        if connection in self._connections:
-            self._connections.remove(connection)
+        self._forget(connection)
         self._changed.notify_all()
+
+    def _forget(self, connection: Connection) -> None:
+        connection.close()
+        if connection in self._connections:  # it may have ended by itself
+            self._connections.remove(connection)
