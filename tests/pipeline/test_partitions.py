@@ -167,9 +167,11 @@ def test_a_topic_that_gets_a_layout_between_two_batches(valkey: RunningServer, t
 
 
 def test_what_was_refused_keeps_its_order(world: LaidOut, valkey: RunningServer) -> None:
-    """Two rows of each timer, in batches that are both refused: the later one stays."""
-    world.load(["first"], lambda: world.move(16), IDS, IDS)
-    world.assert_at_home(["first", *IDS])
+    """Two rows of each timer. The first ones come by the old layout and are refused, and the others know the
+    new one by then: these stay."""
+    ids = [f"t{n}" for n in range(4500)]  # enough for a whole batch in each partition
+    world.load(["first"], lambda: world.move(16), ids, ids)
+    world.assert_at_home(["first", *ids])
     with valkey.client() as raw:
         for name, ids in world.homes().items():
             for timer_id in set(ids) - {"first"}:
