@@ -355,7 +355,6 @@ async def test_pause_and_resume(relay_on_valkey: Served, keyspace: Keyspace) -> 
 @pytest.mark.parametrize(
     ("policy", "words"),
     [
-        ({"journal": True}, "the topic has a journal"),
         ({"dispatch": Dispatch.LIST}, "a topic with dispatch list has one"),
         ({"dispatch": Dispatch.STREAM}, "a topic with dispatch stream has one"),
     ],
