@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from relay.core.partitions import place_of, under
+from relay.core.errors import StoreRefused
+from relay.core.partitions import Layout, place_of, under
 
 FIRST = "#0"
 """How the name of a topic's first partition ends; that part is in no key but one."""
@@ -77,6 +78,14 @@ class KeyNames:
         of_run = f"{run}:" if name == "ledger" else ""
         of_consumer = f"{consumer}:" if name == "latest" else ""
         return f"{getattr(self, name)}:{of_group}{of_consumer}{of_run}{self._tag(topic)}"
+
+    def read_layout(self, topic: str, text: bytes | str) -> Layout:
+        """The layout that a text under the topic's `layout` says. Raises `StoreRefused` for one that is not a
+        layout."""
+        try:
+            return Layout.parse(topic, text if isinstance(text, str) else text.decode(errors="replace"))
+        except ValueError as problem:
+            raise StoreRefused(f"{self.key('layout', topic)}: {problem}") from None
 
     def lock(self, name: str, topic: str = "") -> str:
         """The key of a lock that relays share; one of a topic may be in the topic's slot."""

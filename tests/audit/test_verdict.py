@@ -17,7 +17,7 @@ LATER = NOON + 60 * SECOND
 
 
 def at(offset: float) -> float:
-    """So many seconds after noon."""
+    """The instant `offset` seconds after noon."""
     return NOON / SECOND + offset
 
 
@@ -42,7 +42,7 @@ def left(due: int = NOON) -> dict[Held, int]:
 
 
 def undone(had: int | None, has: int | None, died: float = 0.0, timer_id: str = "t") -> Undone:
-    """By a failover so many seconds after noon."""
+    """By a failover `died` seconds after noon."""
     return Undone(timer_id, had, has, at(died))
 
 

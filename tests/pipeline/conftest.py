@@ -68,6 +68,14 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 @pytest.fixture
+def topic(keyspace: Keyspace) -> str:
+    """One that may get several partitions."""
+    name = keyspace.topic("orders")
+    keyspace.allow(f"*{name}*")
+    return name
+
+
+@pytest.fixture
 def world(
     spark: SparkSession, valkey: RunningServer, tmp_path: Path, keyspace: Keyspace
 ) -> Iterator[ColdWorld]:

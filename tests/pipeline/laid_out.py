@@ -135,7 +135,7 @@ class LaidOut:
 def laid_out(
     url: str, topic: str, nodes: Sequence[RunningServer], partitions: int = 8, *, born: bool = True
 ) -> Iterator[LaidOut]:
-    """A topic that is to have so many partitions; a relay has asked for it already if it is `born`."""
+    """A topic that is to have `partitions` of them; a relay has asked for it already if it is `born`."""
     target = Target(url, default=TopicRules(partitions=partitions))
     with start_blocking_portal() as portal:
         server = portal.call(lambda: Server(url, connections=2, timeout=60.0))

@@ -23,18 +23,10 @@ from tests.pipeline.laid_out import DUE, LaidOut, laid_out
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from tests.keyspace import Keyspace
     from tests.servers import RunningServer
 
 IDS = [f"t{n}" for n in range(800)]
 AT = datetime.fromtimestamp(DUE // SECOND, UTC)
-
-
-@pytest.fixture
-def topic(keyspace: Keyspace) -> str:
-    name = keyspace.topic("orders")
-    keyspace.allow(f"*{name}*")
-    return name
 
 
 @pytest.fixture

@@ -21,19 +21,11 @@ from relay.store.bulk.store import BulkStore
 from tests.pipeline.laid_out import LaidOut, laid_out
 
 if TYPE_CHECKING:
-    from tests.keyspace import Keyspace
     from tests.servers import RunningServer
 
 VECTORS = json.loads((Path(__file__).parents[1] / "core" / "partitions.json").read_text(encoding="utf-8"))
 IDS = [f"t{n}" for n in range(3000)]
 MORE = [f"u{n}" for n in range(3000)]
-
-
-@pytest.fixture
-def topic(keyspace: Keyspace) -> str:
-    name = keyspace.topic("orders")
-    keyspace.allow(f"*{name}*")
-    return name
 
 
 @pytest.fixture

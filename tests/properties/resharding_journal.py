@@ -26,7 +26,7 @@ Standing = tuple[int, int, int, bytes]
 
 
 def replayed(nodes: Nodes, count: int, seed: int) -> set[RecordKind]:
-    """Replay the journals of so many partitions; return which kinds of records they have. Raises `Violation`
+    """Replay the journals of `count` partitions; return which kinds of records they have. Raises `Violation`
     unless they prove every promise, and tell of each timer what Redis has of it: where it is, when it is due,
     what has counted, and who holds it."""
     streams = [_stream(nodes, number) for number in range(count)]

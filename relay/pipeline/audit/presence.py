@@ -22,7 +22,6 @@ from relay.pipeline.lake.journal_lake import milliseconds
 from relay.pipeline.lake.journal_rows import id_of
 from relay.pipeline.spark.redis_target import Target
 from relay.store.bulk.lookup import present_now
-from relay.store.journal.scan import layout_now
 
 ASKED = f"{FACTS}, missed boolean, remembered boolean"
 KEY = ("topic", "timer_id", "raw_id")
@@ -46,7 +45,7 @@ def in_redis(living: DataFrame, options: Mapping[str, str]) -> DataFrame:
                 remembered: list[bool] = []
                 for topic, same in groupby(rows, key=lambda row: row["topic"]):
                     ids = [id_of(row["timer_id"], row["raw_id"]) for row in same]
-                    for there, record in present_now(server, layout_now(server, topic), ids):
+                    for there, record in present_now(server, server.layout_now(topic), ids):
                         missed.append(not there)
                         remembered.append(record)
                 columns = [*batch.columns, pa.array(missed, pa.bool_()), pa.array(remembered, pa.bool_())]

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from time import monotonic
 
-from relay.core.errors import InvalidField, StoreRefused
+from relay.core.errors import InvalidField
 from relay.core.partitions import Layout
 from relay.store.server.blocking import BlockingServer
 from relay.store.verbs import layout
@@ -65,24 +65,21 @@ class BulkLayouts:
         if wished == 1 and known is None:  # most topics: one command, and no further right
             return self.look_up(topic)
         call = layout.begin(topic, wished, known.text if known is not None else "")
-        return self.learn(topic, self._server.call(call).decode())
+        return self.learn(topic, self._server.call(call))
 
     def look_up(self, topic: str) -> Layout:
         """The layout that Redis has; nothing begins by this. Raises `StoreError`."""
-        key = self._server.keys.key("layout", topic)
-        is_there = self._server.ask("TYPE", key) == b"string"
-        return self.learn(topic, ((self._server.ask("GET", key) or b"") if is_there else b"").decode())
+        return self._newer(self._server.layout_now(topic))
 
-    def learn(self, topic: str, text: str) -> Layout:
+    def learn(self, topic: str, text: bytes | str) -> Layout:
         """Take in what Redis says of a topic. Raises `StoreRefused` for a text that is not a layout."""
-        try:
-            found = Layout.parse(topic, text)
-        except ValueError as problem:
-            raise StoreRefused(f"{self._server.keys.key('layout', topic)}: {problem}") from None
-        known = self._known.get(topic)
+        return self._newer(self._server.keys.read_layout(topic, text))
+
+    def _newer(self, found: Layout) -> Layout:
+        known = self._known.get(found.topic)
         if known is None or not 0 < found.epoch < known.epoch:  # else the answer is an old one
-            self._known[topic] = found
-        return self._known[topic]
+            self._known[found.topic] = found
+        return self._known[found.topic]
 
 
 def still_moves(moving: Layout, waited: float = 0.0) -> InvalidField:

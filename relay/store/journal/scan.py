@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from relay.core.errors import StoreRefused
 from relay.core.journal import JournalBatch
-from relay.core.partitions import MAX_PARTITIONS, Layout
+from relay.core.partitions import MAX_PARTITIONS
 from relay.store.journal.entries import decode
 from relay.store.server.blocking import BlockingServer
 
@@ -59,18 +59,6 @@ def place(entry: str) -> tuple[int, int]:
     return (int(head), int(tail or 0)) if head else (-1, 0)
 
 
-def layout_now(server: BlockingServer, topic: str) -> Layout:
-    """The layout of a topic. Raises `StoreError`."""
-    key = server.keys.key("layout", topic)
-    if server.ask("TYPE", key) != b"string":  # lease records lie there then
-        return Layout(topic)
-    text = (server.ask("GET", key) or b"").decode(errors="replace")
-    try:
-        return Layout.parse(topic, text)
-    except ValueError as problem:
-        raise StoreRefused(f"{key}: {problem}") from None
-
-
 class JournalStream(NamedTuple):
     """A topic's journal, or that of one of its partitions: None for a topic without a layout."""
 
@@ -97,7 +85,7 @@ class JournalScan:
 
     def streams(self, topic: str) -> list[JournalStream]:
         """The journals of a topic, one for each partition that it has or had. Raises `StoreError`."""
-        layout = layout_now(self._server, topic)
+        layout = self._server.layout_now(topic)
         if not layout.epoch:
             return [JournalStream(topic)]
         count = len(layout.partitions)

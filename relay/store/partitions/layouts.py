@@ -9,7 +9,7 @@ from functools import partial
 
 import anyio
 
-from relay.core.errors import StoreError, StoreRefused, WrongKeyType
+from relay.core.errors import StoreError, WrongKeyType
 from relay.core.partitions import Layout
 from relay.core.ports import share
 from relay.store.partitions.for_each import for_each
@@ -83,7 +83,7 @@ class RedisLayouts:
     def learn(self, topic: str, text: str) -> None:
         """Take in what Redis says of a topic, and tell `changed` if that is new. Raises `StoreRefused` for a
         text that is not a layout."""
-        found = _read(self._server, topic, text)
+        found = self._server.keys.read_layout(topic, text)
         before = self._known.get(topic)
         if before == found:
             return
@@ -102,7 +102,7 @@ class RedisLayouts:
 
 async def look_up(server: Server, topic: str) -> Layout:
     """The layout of a topic, in which nothing begins by this: for whoever only reads. Raises `StoreError`."""
-    return _read(server, topic, await _text(server, topic))
+    return server.keys.read_layout(topic, await _text(server, topic))
 
 
 async def _text(server: Server, topic: str) -> str:
@@ -112,10 +112,3 @@ async def _text(server: Server, topic: str) -> str:
     except WrongKeyType:  # lease records lie there then
         return ""
     return (text or b"").decode(errors="replace")
-
-
-def _read(server: Server, topic: str, text: str) -> Layout:
-    try:
-        return Layout.parse(topic, text)
-    except ValueError as problem:
-        raise StoreRefused(f"{server.keys.key('layout', topic)}: {problem}") from None

@@ -18,7 +18,7 @@ from redis.exceptions import NoScriptError, RedisError
 
 from relay.core.endpoints.redis_url import parse
 from relay.core.journal import NO_JOURNALS, Journals
-from relay.core.partitions import layout_of
+from relay.core.partitions import Layout, layout_of
 from relay.store.keys import KeyNames
 from relay.store.server.cluster.blocking_nodes import BlockingNodes
 from relay.store.server.cluster.redirects import REFUSALS
@@ -227,6 +227,14 @@ class BlockingServer:
             layout = layout_of(name)
             keeps = layout.share(self._journals.keep(layout.topic))
             self._kept[name] = keeps or (KEEP_ALL if kind == b"stream" else 0)
+
+    def layout_now(self, topic: str) -> Layout:
+        """The layout of a topic, in which nothing begins by this. Nothing else may be under way. Raises
+        `StoreError`."""
+        key = self.keys.key("layout", topic)
+        if self.ask("TYPE", key) != b"string":  # lease records lie there then
+            return Layout(topic)
+        return self.keys.read_layout(topic, self.ask("GET", key) or b"")
 
     # ----------------------------------------------------------------- commands
 

@@ -4,58 +4,38 @@ it is answered, whatever happens to the relays."""
 from __future__ import annotations
 
 import random
-import threading
 import time
-from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
-from types import TracebackType
-from typing import Self
-
-import grpc
 
 from relay.core.instants import SECOND
-from relay.v1 import timer_pb2
 from tests.asked_for import AskedFor
-from tests.worlds.relay.insistent import TRY, GivenUp, Insistent
+from tests.worlds.relay.insistent import TRY, InsistentThread, due_at
 from tests.worlds.relay.producer import Producer
 
 CHANGES = 4
 """How many times a timer is changed; then it is to be delivered, or it stays cancelled."""
 
 
-class Restless:
+class Restless(InsistentThread):
     """One such caller, in a thread, until it is left. `asked` are its calls; `wanted` the timers that it
     wants in the end, and `unwanted` those that it does not. A payload is the due time (microseconds)."""
 
     def __init__(
         self, producers: Sequence[Producer], topic: str, *, seed: int, name: str = "restless"
     ) -> None:
-        self._caller = Insistent(producers)
-        self._topic = topic
+        super().__init__(producers, topic, name)
         self._name = name
         self._chance = random.Random(seed)
-        self._leaving = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=name)
         self._due = int(time.time() + 7200) * SECOND
         self.asked: list[AskedFor] = []
         self.wanted: set[str] = set()
         self.unwanted: set[str] = set()
-
-    @property
-    def refusals(self) -> Counter[grpc.StatusCode]:
-        """The tries that ended with an error, by its code."""
-        return self._caller.refusals
 
     def __str__(self) -> str:
         tries = f"{len(self.asked)} calls in {self._caller.tries} tries"
         return (
             f"{tries}, for {len(self.wanted)} timers that were wanted and {len(self.unwanted)} that were not"
         )
-
-    def _run(self) -> None:
-        with suppress(GivenUp):
-            self._play()
 
     def _play(self) -> None:
         number = 0
@@ -68,11 +48,11 @@ class Restless:
         self._schedule(timer_id, self._later())
         for _ in range(self._chance.randrange(CHANGES)):
             if self._chance.random() < 0.5:
-                self._cancel(timer_id)
+                self.asked.append(self._caller.cancel(self._topic, timer_id))
             if self._chance.random() < 0.7:
                 self._schedule(timer_id, self._later())
         if self._chance.random() < 0.3:
-            self._cancel(timer_id)
+            self.asked.append(self._caller.cancel(self._topic, timer_id))
             self.unwanted.add(timer_id)
         else:
             self._schedule(timer_id, int(time.time() * SECOND))
@@ -84,25 +64,7 @@ class Restless:
         return self._due
 
     def _schedule(self, timer_id: str, due: int) -> None:
-        spec = timer_pb2.TimerSpec(topic=self._topic, timer_id=timer_id, payload=b"%d" % due)
-        spec.due_time.FromMicroseconds(due)
+        spec = due_at(self._topic, timer_id, due)
         began = time.time()
         self._caller.ask(lambda producer: producer.store(spec, timeout=TRY, wait=False))
         self.asked.append(AskedFor(timer_id, began, time.time(), answered=True, due=due))
-
-    def _cancel(self, timer_id: str) -> None:
-        began = time.time()
-        self._caller.ask(lambda producer: producer.cancel(self._topic, timer_id, timeout=TRY))
-        self.asked.append(AskedFor(timer_id, began, time.time(), answered=True, cancels=True))
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._leaving.set()
-        if kind is not None:
-            self._caller.give_up()
-        self._thread.join()
