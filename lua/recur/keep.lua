@@ -1,0 +1,31 @@
+-- recur/keep.lua: keep a recurrence, change it, or remove it.
+--
+-- KEYS    timeline zset, rules hash, standings hash, ticks zset, names zset
+-- Uses    recurring
+-- ARGV    until us                  after which the call is refused; see lib/given_up.lua
+--         id text                   of the recurrence
+--         stood text                where it stood when it was read; '' if there was none
+--         rule text                 what is to recur; '' to remove it
+--         stands text               where it stands from now on
+--         look text                 when to look at it: microseconds, or 'inf'
+-- Returns 'OK'; 'OTHER' if it does not stand as it was read, and nothing was changed
+--         error WRONGKEYTYPE; error OOM from Redis, with nothing written, since ZADD is the first write
+-- Race    two who change one recurrence, or one who changes it and a tick: the second finds that it stands elsewhere, and
+--         begins again.
+
+local bad = wrong_type()
+if bad then return bad end
+
+if (redis.call('HGET', standings, id) or '') ~= stood then return answer('OTHER') end -- @rule changes-compare-standing
+if rule == '' then
+  redis.call('HDEL', rules, id)
+  redis.call('HDEL', standings, id)
+  redis.call('ZREM', ticks, id)
+  redis.call('ZREM', names, id)
+else
+  redis.call('ZADD', ticks, look, id)
+  redis.call('ZADD', names, 0, id)
+  redis.call('HSET', rules, id, rule)
+  redis.call('HSET', standings, id, stands)
+end
+return answer('OK')

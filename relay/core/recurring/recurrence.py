@@ -1,0 +1,178 @@
+"""Recurrences as values: what one is to do, where it stands, and what a tick makes of it.
+
+All instants are microseconds since 1970 by the clock of Redis, all lengths of time are microseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from relay.core.recurring.rule import Rule
+from relay.core.timers import NO_HEADERS
+
+
+class Overlap(Enum):
+    """What happens where an occurrence is to come while the one before it has not ended: nothing comes; one
+    is kept until then; it comes all the same; the one before is cancelled."""
+
+    SKIP = "skip"
+    BUFFER = "buffer"
+    ALLOW = "allow"
+    CANCEL = "cancel"
+
+
+class CatchUp(Enum):
+    """Which of several instants that have passed without a tick still have an occurrence: the latest; all
+    that are not older than a window; none that is older than a window."""
+
+    LATEST = "latest"
+    ALL = "all"
+    NONE = "none"
+
+
+class LeftOut(Enum):
+    """Why a nominal instant has no occurrence.
+
+    GAP and CALENDAR are the rule's own reasons: the zone has no such local time, or a calendar leaves the day
+    out. PAUSED: the recurrence was. OVERLAP: the occurrence before had not ended. CATCH_UP: it had passed,
+    and a later one stands for it, or it was too old.
+    """
+
+    GAP = "gap"
+    CALENDAR = "calendar"
+    PAUSED = "paused"
+    OVERLAP = "overlap"
+    CATCH_UP = "catch_up"
+
+
+WINDOWS: Mapping[CatchUp, int] = {CatchUp.LATEST: 0, CatchUp.ALL: 86_400_000_000, CatchUp.NONE: 60_000_000}
+"""How late an instant may still have an occurrence, unless a recurrence says otherwise: a day, or a minute."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recurrence:
+    """What is to recur.
+
+    Each occurrence has the payload and the headers. It is due at its nominal instant, or up to `jitter`
+    later, and is not delivered any more `expires_after` its due time. `window` is that of `catch_up`; None
+    means that of `WINDOWS`. After `max_runs` occurrences the recurrence has ended; 0 means no limit.
+    """
+
+    recurrence_id: str
+    rule: Rule
+    payload: bytes = b""
+    headers: Mapping[str, str] = NO_HEADERS
+    content_type: str = ""
+    overlap: Overlap = Overlap.SKIP
+    catch_up: CatchUp = CatchUp.LATEST
+    window: int | None = None
+    jitter: int = 0
+    expires_after: int | None = None
+    max_runs: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """A nominal instant that has passed: the timer_id of its occurrence, or why it has none. `lateness` is how
+    long after it its tick came."""
+
+    nominal: int
+    timer_id: str = ""
+    left_out: LeftOut | None = None
+    lateness: int = 0
+
+
+NONE_LEFT_OUT: Mapping[LeftOut, int] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a recurrence stands.
+
+    `version` grows with each change that somebody asks for. `next` is the next nominal instant, None if there
+    is none any more. `last` is the timer_id of the last occurrence, and `last_nominal` its nominal instant.
+    `runs` counts occurrences, `left_out` the nominal instants without one. `buffered` is a nominal instant
+    whose occurrence comes once the last one has ended. `paused` is since when it is paused. `backfills` is
+    how often instants were filled in. `tzdata` is the version of the time zones that `next` was computed
+    with. `recent` are the latest nominal instants, the last one at the end.
+    """
+
+    version: int
+    next: int | None
+    last: str = ""
+    last_nominal: int | None = None
+    runs: int = 0
+    left_out: Mapping[LeftOut, int] = field(default_factory=dict)
+    buffered: int | None = None
+    paused: int | None = None
+    note: str = ""
+    backfills: int = 0
+    tzdata: str = ""
+    recent: Sequence[Past] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A recurrence as the store keeps it.
+
+    `stands`: its last occurrence has not ended. `stamp` is the standing as it is stored: a change is made
+    only if that is still there.
+    """
+
+    recurrence: Recurrence
+    standing: Standing
+    stands: bool
+    stamp: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Occurrence:
+    """A timer that a recurrence makes."""
+
+    timer_id: str
+    due: int
+    headers: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What becomes of a recurrence: where it stands then, the occurrences that come, and the one that is
+    cancelled, empty for none. It is true only if `kept` is still how things are."""
+
+    kept: Kept
+    standing: Standing
+    occurrences: Sequence[Occurrence] = ()
+    cancel: str = ""
+
+
+class Turned(Enum):
+    """What has become of a turn.
+
+    OTHER: the recurrence, or its last occurrence, is not as it was any more, and nothing was changed. FULL:
+    the topic holds as many timers as it may, and nothing was changed.
+    """
+
+    DONE = "OK"
+    OTHER = "OTHER"
+    FULL = "FULL"
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """The recurrences of a partition to look at `now`, the first ones first, and when to look at the next one
+    behind them; None if at none."""
+
+    now: int
+    next: int | None
+    kept: Sequence[Kept]
+
+
+@dataclass(frozen=True, slots=True)
+class RecurrencePage:
+    """Some recurrences of a topic, in the order of when they are looked at next; `cursor` for the next page,
+    empty at the end."""
+
+    kept: Sequence[Kept]
+    cursor: str

@@ -1,0 +1,199 @@
+"""What a tick, or a person, makes of a recurrence. It decides and touches nothing: `Turn` says what is to be
+written, if all is still as it was read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from itertools import islice
+
+from relay.core.instants import SECOND, spread_of
+from relay.core.recurring.recurrence import (
+    WINDOWS,
+    CatchUp,
+    Kept,
+    LeftOut,
+    Occurrence,
+    Overlap,
+    Past,
+    Recurrence,
+    Standing,
+    Turn,
+)
+from relay.core.recurring.rule import Nominal, occurrence_name, write_instant
+
+MOST = 1_000
+"""Nominal instants that one turn goes through; further ones are those of the next."""
+
+RECENT = 16
+"""Nominal instants that are remembered one by one."""
+
+LOOK_AGAIN = SECOND
+"""How long a recurrence waits that keeps an occurrence back, until it is looked at whether the last one has
+ended."""
+
+RECURRENCE, NOMINAL, RUN, PREVIOUS = (
+    "relay-recurrence",
+    "relay-nominal-time",
+    "relay-run",
+    "relay-previous",
+)
+"""Headers of occurrences: the recurrence, the nominal instant, the number of the run, and the timer_id of the
+run before it."""
+
+
+def turn(kept: Kept, nominals: Iterable[Nominal], now: int, tzdata: str) -> Turn:
+    """What is to become of a recurrence at `now`. `nominals` are the instants of its rule from the standing's
+    `next` on; they are read as far as needed."""
+    making = _Making(kept, now)
+    if kept.standing.buffered is not None and kept.standing.paused is None and not making.stands:
+        making.fire(kept.standing.buffered)
+        making.buffered = None
+    ahead = iter(nominals)
+    passed: list[Nominal] = []
+    following: Nominal | None = None
+    for nominal in islice(ahead, MOST + 1):
+        if nominal.instant > now or len(passed) == MOST:
+            following = nominal
+            break
+        passed.append(nominal)
+    is_last = following is None or following.instant > now
+    latest = next((each for each in reversed(passed) if not each.left_out), None) if is_last else None
+    for nominal in passed:
+        making.take(nominal, is_latest=nominal is latest)
+        if making.has_ended:
+            following = None
+            break
+    return making.turn(None if following is None else following.instant, tzdata)
+
+
+def triggered(kept: Kept, now: int) -> Turn:
+    """Make an occurrence for `now`, beside the rule; none where the last one has not ended and the recurrence
+    leaves it out then."""
+    making = _Making(kept, now)
+    making.come(now)
+    return making.turn(kept.standing.next, kept.standing.tzdata)
+
+
+def backfilled(kept: Kept, nominals: Iterable[int], now: int, apart: int) -> Turn:
+    """Make occurrences for nominal instants that have passed, due one `apart` after the other from `now` on,
+    whatever has come of these instants before."""
+    making = _Making(kept, now)
+    run = kept.standing.backfills + 2
+    for number, nominal in enumerate(nominals):
+        making.fire(nominal, run=run, due=now + number * apart)
+    making.backfills += 1
+    return making.turn(kept.standing.next, kept.standing.tzdata)
+
+
+def look_at(standing: Standing, now: int) -> int | None:
+    """When a recurrence is to be looked at; None if never again."""
+    if standing.buffered is None:
+        return standing.next
+    return min(now + LOOK_AGAIN, standing.next or now + LOOK_AGAIN)
+
+
+class _Making:
+    """A turn in the making."""
+
+    def __init__(self, kept: Kept, now: int) -> None:
+        self._kept = kept
+        self._wanted: Recurrence = kept.recurrence
+        self._now = now
+        standing = kept.standing
+        self.stands = kept.stands
+        self.buffered = standing.buffered
+        self.backfills = standing.backfills
+        self._last, self._last_nominal, self._runs = standing.last, standing.last_nominal, standing.runs
+        self._left_out = dict(standing.left_out)
+        self._recent = list(standing.recent)
+        self._occurrences: list[Occurrence] = []
+        self._cancel = ""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether no further occurrence is to come."""
+        return 0 < self._wanted.max_runs <= self._runs
+
+    def take(self, nominal: Nominal, *, is_latest: bool) -> None:
+        """Decide about a nominal instant that has passed."""
+        instant = nominal.instant
+        if nominal.left_out:
+            self.leave_out(instant, LeftOut(nominal.left_out))
+        elif self._kept.standing.paused is not None:
+            self.leave_out(instant, LeftOut.PAUSED)
+        elif not self._still_comes(instant, is_latest=is_latest):
+            self.leave_out(instant, LeftOut.CATCH_UP)
+        else:
+            self.come(instant)
+
+    def _still_comes(self, instant: int, *, is_latest: bool) -> bool:
+        if self._wanted.catch_up is CatchUp.LATEST:
+            return is_latest
+        window = self._wanted.window
+        return self._now - instant <= (WINDOWS[self._wanted.catch_up] if window is None else window)
+
+    def come(self, instant: int) -> None:
+        """Let an instant have its occurrence, unless the one before it has not ended and is in its way."""
+        overlap = self._wanted.overlap
+        if not self.stands or overlap is Overlap.ALLOW:
+            self.fire(instant)
+        elif overlap is Overlap.CANCEL:
+            if self._occurrences:
+                self._replace_last()
+            else:
+                self._cancel = self._last
+            self.fire(instant)
+        elif overlap is Overlap.BUFFER and self.buffered is None:
+            self.buffered = instant
+        else:
+            self.leave_out(instant, LeftOut.OVERLAP)
+
+    def _replace_last(self) -> None:
+        """Leave out the occurrence that this turn has made last: another one comes in its place."""
+        self._occurrences.pop()
+        self._runs -= 1
+        past = self._recent.pop()
+        self.leave_out(past.nominal, LeftOut.OVERLAP)
+
+    def leave_out(self, instant: int, reason: LeftOut) -> None:
+        """Count an instant that has no occurrence."""
+        self._left_out[reason] = self._left_out.get(reason, 0) + 1
+        self._recent.append(Past(instant, left_out=reason, lateness=self._now - instant))
+
+    def fire(self, instant: int, *, run: int = 1, due: int | None = None) -> None:
+        """Make the occurrence of an instant."""
+        wanted = self._wanted
+        timer_id = occurrence_name(wanted.recurrence_id, instant, run)
+        self._runs += 1
+        if due is None:
+            due = instant + spread_of(wanted.recurrence_id, wanted.jitter)
+        self._occurrences.append(Occurrence(timer_id, due, self._headers(instant)))
+        self._last, self._last_nominal, self.stands = timer_id, instant, True
+        self._recent.append(Past(instant, timer_id, lateness=self._now - instant))
+
+    def _headers(self, instant: int) -> Mapping[str, str]:
+        wanted = self._wanted
+        own = {
+            RECURRENCE: wanted.recurrence_id,
+            NOMINAL: write_instant(instant),
+            RUN: str(self._runs),
+        }
+        previous = {PREVIOUS: self._last} if self._last else {}
+        return {**wanted.headers, **own, **previous}
+
+    def turn(self, following: int | None, tzdata: str) -> Turn:
+        """The turn as it was made."""
+        standing = replace(
+            self._kept.standing,
+            next=following,
+            last=self._last,
+            last_nominal=self._last_nominal,
+            runs=self._runs,
+            left_out=self._left_out,
+            buffered=self.buffered,
+            backfills=self.backfills,
+            tzdata=tzdata,
+            recent=tuple(self._recent[-RECENT:]),
+        )
+        return Turn(self._kept, standing, self._occurrences, self._cancel)

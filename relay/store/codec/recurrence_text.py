@@ -1,0 +1,112 @@
+"""How recurrences lie in Redis: what is to recur, and where it stands, as JSON that people can read.
+
+A field that has its default is left out, and one that is not known is passed over, so that relays of two versions
+read each other's. Instants are whole microseconds.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from dataclasses import fields
+from enum import Enum
+from typing import Any
+
+from relay.core.recurring.recurrence import CatchUp, LeftOut, Overlap, Past, Recurrence, Standing
+from relay.core.recurring.rule import Fold, Gap, Rule
+
+_ENUMS: Mapping[str, type[Enum]] = {"overlap": Overlap, "catch_up": CatchUp, "gap": Gap, "fold": Fold}
+_RULE = tuple((each.name, each.default) for each in fields(Rule))
+_RECURRENCE = tuple(
+    (each.name, each.default)
+    for each in fields(Recurrence)
+    if each.name not in ("recurrence_id", "rule", "payload", "headers")
+)
+
+
+def write_rule(wanted: Recurrence) -> bytes:
+    """Write what is to recur, without its id."""
+    said = {"rule": _said(wanted.rule, _RULE), **_said(wanted, _RECURRENCE)}
+    if wanted.headers:
+        said["headers"] = dict(sorted(wanted.headers.items()))
+    if wanted.payload:
+        said |= _payload(wanted.payload)
+    return _json(said)
+
+
+def read_rule(recurrence_id: str, text: bytes) -> Recurrence:
+    """Read what `write_rule` has written. Raises `ValueError`."""
+    said = json.loads(text)
+    rule = {name: _value(name, said["rule"][name]) for name, _ in _RULE if name in said["rule"]}
+    if "leave_out" in rule:
+        rule["leave_out"] = tuple(rule["leave_out"])
+    others = {name: _value(name, said[name]) for name, _ in _RECURRENCE if name in said}
+    payload = said["payload"].encode() if "payload" in said else b64decode(said.get("payload_base64", ""))
+    return Recurrence(recurrence_id, Rule(**rule), payload, said.get("headers", {}), **others)
+
+
+def write_standing(standing: Standing) -> bytes:
+    """Write where a recurrence stands, behind the timer_id of its last occurrence; see `lua/lib/recurring.lua`."""
+    said: dict[str, Any] = {"version": standing.version, "next": standing.next}
+    for name in ("last_nominal", "buffered", "paused"):
+        if (value := getattr(standing, name)) is not None:
+            said[name] = value
+    for name in ("runs", "note", "backfills", "tzdata"):
+        if value := getattr(standing, name):
+            said[name] = value
+    if standing.left_out:
+        said["left_out"] = {reason.value: count for reason, count in standing.left_out.items()}
+    if standing.recent:
+        said["recent"] = [
+            [each.nominal, each.timer_id, each.left_out.value if each.left_out else "", each.lateness]
+            for each in standing.recent
+        ]
+    return standing.last.encode() + b"\n" + _json(said)
+
+
+def read_standing(text: bytes) -> Standing:
+    """Read what `write_standing` has written. Raises `ValueError`."""
+    last, _, rest = text.partition(b"\n")
+    said = json.loads(rest)
+    return Standing(
+        version=said["version"],
+        next=said["next"],
+        last=last.decode(),
+        last_nominal=said.get("last_nominal"),
+        runs=said.get("runs", 0),
+        left_out={LeftOut(reason): count for reason, count in said.get("left_out", {}).items()},
+        buffered=said.get("buffered"),
+        paused=said.get("paused"),
+        note=said.get("note", ""),
+        backfills=said.get("backfills", 0),
+        tzdata=said.get("tzdata", ""),
+        recent=tuple(
+            Past(nominal, timer_id, LeftOut(reason) if reason else None, lateness)
+            for nominal, timer_id, reason, lateness in said.get("recent", ())
+        ),
+    )
+
+
+def _said(holder: object, names: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
+    values = ((name, getattr(holder, name), default) for name, default in names)
+    return {
+        name: value.value if isinstance(value, Enum) else value
+        for name, value, default in values
+        if value != default
+    }
+
+
+def _value(name: str, said: Any) -> Any:
+    return _ENUMS[name](said) if name in _ENUMS else said
+
+
+def _payload(payload: bytes) -> dict[str, str]:
+    try:
+        return {"payload": payload.decode()}
+    except UnicodeDecodeError:
+        return {"payload_base64": b64encode(payload).decode()}
+
+
+def _json(said: Mapping[str, Any]) -> bytes:
+    return json.dumps(said, ensure_ascii=False, separators=(",", ":")).encode()

@@ -1,0 +1,39 @@
+"""The scripts of `lua/recur`, for recurrences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from relay.store.server.scripts import Argument, Call
+from relay.store.verbs.terms import Words
+
+PAGE_BYTES = 4 << 20
+"""The content after which a reply ends, roughly."""
+
+
+def turn(partition: str, max_waiting: int, turns: Iterable[Argument]) -> Call[Words]:
+    """Write turns. The reply: a word for each."""
+    return Call("recur/turn", partition, (max_waiting, *turns), hints=True)
+
+
+def keep(
+    partition: str, recurrence_id: str, stood: Argument, rule: Argument, stands: Argument, look: Argument
+) -> Call[bytes]:
+    """Keep a recurrence, or remove it if `rule` is empty. The reply: a word."""
+    return Call("recur/keep", partition, (recurrence_id, stood, rule, stands, look))
+
+
+def due(partition: str, limit: int) -> Call[Words]:
+    """The reply: now, when to look at the next one; then id, rule, standing, and whether its last occurrence is there, of
+    each."""
+    return Call("recur/due", partition, (limit, PAGE_BYTES))
+
+
+def get(partition: str, recurrence_ids: Sequence[str]) -> Call[Words]:
+    """The reply: now; then of each as of `due`."""
+    return Call("recur/get", partition, recurrence_ids)
+
+
+def page(partition: str, limit: int, first: Argument, last: Argument) -> Call[Words]:
+    """The reply: now, whether there is more; then of each as of `due`."""
+    return Call("recur/list", partition, (limit, first, last, PAGE_BYTES))
