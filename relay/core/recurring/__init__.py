@@ -1,0 +1,1 @@
+"""Recurrences: what a rule is, and how its occurrences are named."""
