@@ -35,6 +35,7 @@ from relay.store.partitions.carrying import Carrier
 from relay.store.partitions.heartbeats import RedisHeartbeats
 from relay.store.partitions.layouts import RedisLayouts
 from relay.store.partitions.moves import RedisMoves
+from relay.store.partitions.recurrences import RedisRecurrences
 from relay.store.partitions.timers import PartitionedTimers
 from relay.store.partitions.topics import PartitionedTopics
 from relay.store.server.connect import guess
@@ -214,6 +215,7 @@ def put_together(
         RedisPromotions(server, policies, known_groups=known_groups),
         RedisGroups(server, policies, known_groups=known_groups),
         RedisHeartbeats(server),
+        RedisRecurrences(server, carrier),
     )
     return Engine(stores, policies, count, tracing=tracing)
 

@@ -1,15 +1,17 @@
 -- lib/move.lua: what is on its way between two partitions.
 --
--- KEYS    timeline zset, payloads hash, leases hash, dead stream
+-- KEYS    timeline zset, payloads hash, leases hash, dead stream, rules hash, standings hash, ticks zset,
+--         names zset
 --
 -- The hash `move` has these fields:
 --   last     the name of the last batch that was taken out of here: microseconds, each later than those before
---   note     the same while that batch is on its way; and then of each of its timers 't' and the id, of each of its dead
---            letters 'd' and the entry's id, with what there is to know of it, packed
+--   note     the same while that batch is on its way; and then of each of its timers 't' and the id, of each of its
+--            recurrences 'r' and the id, of each of its dead letters 'd' and the entry's id, with what there is to know of it,
+--            packed
 --   arrived  the name of the last batch that came here
 --   as       what became of it: 'PUT', or 'VOID' if it went back
 --   rate     how many timers a second may be moved, in the first partition's hash, if that is bounded
--- A batch travels as its name, and then field and value of each of its timers or letters.
+-- A batch travels as its name, and then field and value of each of its timers, recurrences or letters.
 --
 -- The journals of both partitions say what has gone from one to the other. Their entries name the hand-over: the epoch of
 -- the move, from which partition to which, and the batch's name, as in '2:1>3:1767225600000000'. No two batches have all
@@ -41,7 +43,7 @@ local function batch()
   if not name then return {} end
   local all, found = redis.call('HGETALL', move), { name }
   for i = 1, #all, 2 do
-    if string.find(all[i], '^[td]') then
+    if string.find(all[i], '^[trd]') then
       found[#found + 1], found[#found + 2] = all[i], all[i + 1]
     end
   end
@@ -53,7 +55,7 @@ local function forget(name)
   if redis.call('HGET', move, 'note') ~= name then return false end -- @rule other-batches-stay
   local fields = { 'note' }
   for _, field in ipairs(redis.call('HKEYS', move)) do
-    if string.find(field, '^[td]') then fields[#fields + 1] = field end
+    if string.find(field, '^[trd]') then fields[#fields + 1] = field end
   end
   redis.call('HDEL', move, unpack(fields))
   return true
@@ -66,7 +68,7 @@ local function arrived_as(name)
   if last and tonumber(name) <= tonumber(last) then return name == last and as or 'OVER' end -- @rule batches-arrive-once
 end
 
--- Insert a batch of timers, or of dead letters, which stand in ARGV from a place on; answers the ids of the letters'
+-- Insert a batch of timers, of recurrences, or of dead letters, which stand in ARGV from a place on; answers the ids of the letters'
 -- entries. The journal calls what happens to each `as`. The letters come before the record, which tells what they are
 -- called here.
 local function insert(from, batch_name, as)
@@ -82,6 +84,11 @@ local function insert(from, batch_name, as)
       local entry = redis.call('XADD', dead, '*', unpack(what))
       entries[#entries + 1] = entry
       if JOURNAL then note(as, id_of(what), dead_id_is(entry, name)) end
+    elseif kind == 'r' then
+      redis.call('ZADD', ticks, what[1], name) -- @rule recurrences-move
+      redis.call('ZADD', names, 0, name)
+      redis.call('HSET', rules, name, what[2])
+      redis.call('HSET', standings, name, what[3])
     elseif not redis.call('ZSCORE', timeline, name) then -- @rule what-stands-stays
       if JOURNAL then note(as, name, '') end
       scores[#scores + 1], scores[#scores + 2] = what[1], name

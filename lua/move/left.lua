@@ -1,6 +1,7 @@
 -- move/left.lua: forget a batch that has arrived.
 --
--- KEYS    timeline zset, payloads hash, leases hash, dead stream
+-- KEYS    timeline zset, payloads hash, leases hash, dead stream, rules hash, standings hash, ticks zset,
+--         names zset
 -- Uses    move
 -- ARGV    until us                  after which the call is refused; see lib/given_up.lua
 --         name text                 of the batch

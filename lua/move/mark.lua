@@ -1,6 +1,7 @@
 -- move/mark.lua: what was taken out of a partition last, and what of that is still on its way.
 --
--- KEYS    timeline zset, payloads hash, leases hash, dead stream
+-- KEYS    timeline zset, payloads hash, leases hash, dead stream, rules hash, standings hash, ticks zset,
+--         names zset
 -- Uses    move
 -- ARGV    until us                  after which the call is refused; see lib/given_up.lua
 -- Returns { name of the last batch or '', and then the batch that is on its way, as lib/move.lua has it }

@@ -1,6 +1,7 @@
 -- move/void.lua: refuse a batch forever, for which there is no room, so that it can go back.
 --
--- KEYS    timeline zset, payloads hash, leases hash, dead stream
+-- KEYS    timeline zset, payloads hash, leases hash, dead stream, rules hash, standings hash, ticks zset,
+--         names zset
 -- Uses    move
 -- ARGV    until us                  after which the call is refused; see lib/given_up.lua
 --         name text                 of the batch

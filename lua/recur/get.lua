@@ -3,6 +3,7 @@
 -- KEYS    timeline zset, rules hash, standings hash, ticks zset
 -- Uses    recurring
 -- Writes  nothing
+-- ARGV    none
 -- Tail    their ids
 -- Returns { now in microseconds; then of each what `say_recurrence` says }
 --         error WRONGKEYTYPE

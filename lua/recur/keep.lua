@@ -1,7 +1,6 @@
 -- recur/keep.lua: keep a recurrence, change it, or remove it.
 --
--- KEYS    timeline zset, rules hash, standings hash, ticks zset, names zset
--- Uses    recurring
+-- KEYS    rules hash, standings hash, ticks zset, names zset
 -- ARGV    until us                  after which the call is refused; see lib/given_up.lua
 --         id text                   of the recurrence
 --         stood text                where it stood when it was read; '' if there was none

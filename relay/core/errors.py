@@ -3,6 +3,8 @@
     RelayError
     ├── InvalidField           bad input; names the field and says what to do
     ├── TimerNotFound          no such timer
+    ├── RecurrenceNotFound     no such recurrence
+    ├── OtherVersion           the recurrence has another version than the caller knows
     ├── TopicFull              the topic holds as many timers as it may
     ├── TooMany                more waits or is held than the relay keeps
     ├── OutOfTime              the time that the caller gave is over; try again
@@ -50,6 +52,26 @@ class TimerNotFound(ServiceError):
     def of(cls, topic: str, timer_id: str, more: str = "") -> TimerNotFound:
         """Make the error with these names, and with `more` at the end."""
         return cls(f"topic {topic!r} has no timer {timer_id!r}" + (more and f"; {more}"))
+
+
+class RecurrenceNotFound(ServiceError):
+    """There is no such recurrence."""
+
+    @classmethod
+    def of(cls, topic: str, recurrence_id: str) -> RecurrenceNotFound:
+        """Make the error with these names."""
+        return cls(f"topic {topic!r} has no recurrence {recurrence_id!r}")
+
+
+class OtherVersion(ServiceError):
+    """The recurrence has another version than the one that was to be changed; read it again."""
+
+    @classmethod
+    def of(cls, recurrence_id: str, wanted: int, found: int) -> OtherVersion:
+        """Make the error with both versions; 0 is that of a recurrence that is not there."""
+        return cls(
+            f"if_version: recurrence {recurrence_id!r} has version {found}, not {wanted}; read it again"
+        )
 
 
 class TopicFull(ServiceError):

@@ -21,6 +21,7 @@ from relay.core.outcomes import (
 )
 from relay.core.partitions import Layout, topic_of
 from relay.core.policy import TopicPolicy
+from relay.core.recurring.recurrence import Due, Kept, Recurrence, RecurrencePage, Standing, Turn, Turned
 from relay.core.timers import (
     NO_CONDITION,
     Change,
@@ -145,6 +146,45 @@ class TimerStore(LeaseSource, Protocol):
 
         Raises `InvalidField("page_token", …)` for a cursor that no page gave.
         """
+        ...
+
+
+class RecurrenceStore(Protocol):
+    """Keeps the recurrences of all topics. "Now" is by the store's clock. Errors are those of `LeaseSource`;
+    each call is about one partition, but for `page`.
+    """
+
+    async def get(self, topic: str, recurrence_id: str) -> tuple[int, Kept | None]:
+        """Return now, and a recurrence."""
+        ...
+
+    async def due(self, topic: str, limit: int) -> Due:
+        """Return up to `limit` recurrences that are to be looked at now, the first ones first. Those that a
+        move takes away from a partition are among them for as long as they are there."""
+        ...
+
+    async def turn(
+        self, topic: str, turns: Sequence[Turn], now: int, *, max_waiting: int = 0
+    ) -> list[Turned]:
+        """Write what has become of recurrences, each in one step, if they and their last occurrences still
+        are as they were read. An occurrence whose id lives already is left as it is."""
+        ...
+
+    async def keep(
+        self, topic: str, recurrence: Recurrence, standing: Standing, stamp: bytes, now: int
+    ) -> bool:
+        """Keep a recurrence that stands as `stamp` says; an empty one means that there is none. Return False
+        if it stands elsewhere; then nothing has changed."""
+        ...
+
+    async def remove(self, topic: str, kept: Kept) -> bool:
+        """Remove a recurrence that stands as it was read; return False as `keep` does. Its occurrences
+        stay."""
+        ...
+
+    async def page(self, layout: Layout, *, prefix: str, limit: int, cursor: str) -> RecurrencePage:
+        """Return a page of those whose ids begin with `prefix`, in the order of the ids' bytes. Raises
+        `InvalidField("page_token", …)` for a cursor that no page gave."""
         ...
 
 
@@ -379,7 +419,7 @@ class Stores:
 
     Without `groups` all deliveries come from the timelines; without `promotions` nothing is moved behind
     them; without `moves` topics keep the partitions that they have; without `heartbeats` no relay leaves a
-    partition to others.
+    partition to others; without `recurrences` there are none.
     """
 
     timers: TimerStore
@@ -391,6 +431,7 @@ class Stores:
     promotions: Promotions | None = None
     groups: LeaseSource | None = None
     heartbeats: Heartbeats | None = None
+    recurrences: RecurrenceStore | None = None
 
     def source(self, policy: TopicPolicy) -> LeaseSource:
         """Where the deliveries of a topic of this policy come from."""

@@ -18,7 +18,7 @@ from relay.core.errors import GivenUp, PartlyDone, ServiceError, StoreRefused, T
 from relay.core.outcomes import ACKED, Ending, Verb, nonces
 from relay.core.partitions import Layout, involved, topic_of
 from relay.core.policy import Policies, TopicPolicy
-from relay.core.ports import SourceOf, Stores, TopicStore, share
+from relay.core.ports import RecurrenceStore, SourceOf, Stores, TopicStore, share
 from relay.core.timers import (
     NO_CONDITION,
     Change,
@@ -35,6 +35,7 @@ from relay.core.timers import (
     content_size,
 )
 from relay.engine.claiming.timeline_loops import TimelineLoops
+from relay.engine.claiming.timetable import Timetable
 from relay.engine.clock import Clock, SystemClock
 from relay.engine.coalescing.batch import Items, Result
 from relay.engine.coalescing.coalescer import Coalescer
@@ -45,6 +46,9 @@ from relay.engine.delivery.leases import Lease
 from relay.engine.delivery.session import Session
 from relay.engine.delivery.settler import Settler
 from relay.engine.partitioning import Partitioning
+from relay.engine.recurring.recurrences import Recurrences
+from relay.engine.recurring.ticker import Ticker
+from relay.engine.recurring.tickers import Tickers
 from relay.engine.redis_health import RedisHealth
 from relay.engine.relay_state import relay_state
 from relay.engine.topic_watch import TopicWatch
@@ -155,7 +159,39 @@ class Engine:
             self._clock,
             stores.places,
         )
+        self._tickers = (
+            Tickers(
+                stores.layouts, partial(self._ticker, stores.recurrences), self._redis_health, self._clock
+            )
+            if stores.recurrences
+            else None
+        )
+        self._recurrences = (
+            Recurrences(
+                stores.recurrences,
+                stores.layouts,
+                self._partitioning,
+                policies,
+                self._tickers,
+                self._loops.due_at,
+                self._registry.note,
+            )
+            if stores.recurrences and self._tickers
+            else None
+        )
         self._draining = False
+
+    def _ticker(self, store: RecurrenceStore, partition: str) -> Ticker:
+        policy = self._policies(partition)
+        return Ticker(
+            partition,
+            Timetable(policy, self._clock),
+            store,
+            self._loops.due_at,
+            lambda name: share(self._layouts, name, policy.max_waiting),
+            self._redis_health,
+            self._instruments,
+        )
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Run all loops until cancelled."""
@@ -175,6 +211,10 @@ class Engine:
             self._start_tidying(tasks)
             if self._mover is not None:
                 tasks.start_soon(self._mover.run)
+            if self._tickers is not None:
+                await tasks.start(self._tickers.run)
+                for topic in self._policies.own:
+                    self._tickers.follow(topic)
             await tasks.start(self._loops.run)
             task_status.started()
 
@@ -328,6 +368,13 @@ class Engine:
         return replace(stats, dispatched=await self._promotions.state(stats.topic))
 
     @property
+    def recurrences(self) -> Recurrences:
+        """The calls about recurrences. Raises `StoreRefused` where none are kept."""
+        if self._recurrences is None:
+            raise StoreRefused("this store keeps no recurrences")
+        return self._recurrences
+
+    @property
     def topics(self) -> TopicStore:
         """The calls of operators."""
         return self._topics
@@ -374,6 +421,8 @@ class Engine:
             raise RuntimeError("the engine is not running")
         for topic in self._dispatcher.attach(session):
             self._loops.poll(topic)
+            if self._tickers is not None:
+                self._tickers.follow(topic)
             self._registry.note(topic)
         self._keeper.wake()
 

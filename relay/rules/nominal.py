@@ -3,20 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
+from relay.core.recurring.nominal import Nominal
 
-class Nominal(NamedTuple):
-    """An instant at which a rule fires, or says why it does not."""
-
-    instant: int
-    """Microseconds since 1970, UTC."""
-    offset: int
-    """Seconds by which the local time is ahead of UTC at this instant."""
-    left_out: str = ""
-    """Why it does not fire: `gap`, `calendar`; empty where it fires."""
-    shifted: int = 0
-    """Seconds by which it fires later than the rule says, since its zone leaves that time out."""
+__all__ = ["Instants", "Nominal"]
 
 
 class Instants(Protocol):

@@ -11,6 +11,11 @@ FIRST = "#0"
 """How the name of a topic's first partition ends; that part is in no key but one."""
 
 
+RECURRENCES = ("rules", "standings", "ticks", "names")
+"""The keys of a partition's recurrences: what is to recur, where it stands, when to look at it, and all ids in
+order."""
+
+
 @dataclass(frozen=True, slots=True)
 class KeyNames:
     """The prefixes; a topic's key is `prefix:topic`.
@@ -60,7 +65,7 @@ class KeyNames:
         read the topic's stream, `consumer` one of its readers, `run` a load's; none has a colon, so that no
         two of two topics meet in one key. `absent` is a key that nobody ever writes, `layout` the one that
         holds the layout that the partition has seen last, `move` what is on its way from it or to it, and
-        `relays` which relays poll the topic."""
+        `relays` which relays poll the topic; recurrences have those of `RECURRENCES`."""
         if name == "pace":
             return self.pace
         if name == "absent":  # for the script that is about no topic, beside its only key
@@ -72,7 +77,7 @@ class KeyNames:
             return f"{self.leases}:{self._tag(topic)}"
         if name == "first":
             return f"{self.leases}:{self._tag(topic)}{FIRST}"
-        if name in ("move", "relays"):  # under a prefix that the user of every relay may write
+        if name in ("move", "relays", *RECURRENCES):  # under a prefix that the user of every relay may write
             return f"{self.leases}:{self._tag(topic)}#{name}"
         of_group = f"{group}:" if name in ("retries", "group", "latest") else ""
         of_run = f"{run}:" if name == "ledger" else ""

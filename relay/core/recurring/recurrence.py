@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from relay.core.recurring.rule import Rule
-from relay.core.timers import NO_HEADERS
 
 
 class Overlap(Enum):
@@ -63,7 +62,7 @@ class Recurrence:
     recurrence_id: str
     rule: Rule
     payload: bytes = b""
-    headers: Mapping[str, str] = NO_HEADERS
+    headers: Mapping[str, str] = field(default_factory=dict)
     content_type: str = ""
     overlap: Overlap = Overlap.SKIP
     catch_up: CatchUp = CatchUp.LATEST
@@ -82,9 +81,6 @@ class Past:
     timer_id: str = ""
     left_out: LeftOut | None = None
     lateness: int = 0
-
-
-NONE_LEFT_OUT: Mapping[LeftOut, int] = {}
 
 
 @dataclass(frozen=True, slots=True)

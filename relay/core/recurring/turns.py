@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import islice
 
 from relay.core.instants import SECOND, spread_of
+from relay.core.recurring.nominal import Nominal, write_instant
 from relay.core.recurring.recurrence import (
     WINDOWS,
     CatchUp,
@@ -20,9 +21,9 @@ from relay.core.recurring.recurrence import (
     Standing,
     Turn,
 )
-from relay.core.recurring.rule import Nominal, occurrence_name, write_instant
+from relay.core.recurring.rule import occurrence_name
 
-MOST = 1_000
+MOST = 500
 """Nominal instants that one turn goes through; further ones are those of the next."""
 
 RECENT = 16

@@ -80,7 +80,8 @@ class RedisMoves:  # see 0084
         if not layout.towards:
             return
         size = min(await self.rate(layout) or MAX_PER_CALL, MAX_PER_CALL)
-        kinds: Sequence[move.Kind] = ("t", "d")  # timers that die meanwhile leave letters
+        # A recurrence comes behind its occurrences, and timers that die meanwhile leave letters.
+        kinds: Sequence[move.Kind] = ("t", "r", "d")
         for kind in kinds:
             for partition in layout.emptied:
                 while not await self._empty(layout, partition, kind, size, moved):
@@ -96,7 +97,8 @@ class RedisMoves:  # see 0084
             await self._carrier.carry(layout, partition)
             return False
         found, servers = False, set[bytes]()
-        async for server, names in (self._timers if kind == "t" else self._letters)(layout, partition):
+        search = {"t": self._timers, "r": self._recurrences, "d": self._letters}[kind]
+        async for server, names in search(layout, partition):
             servers.add(server)
             for start in range(0, len(names), size):
                 some = names[start : start + size]
@@ -115,6 +117,15 @@ class RedisMoves:  # see 0084
         while cursor != b"0":
             server, cursor, *names = await self._server.call(move.scan(here, cursor or "0", PAGE))
             yield server, [name for name in names if layout.partition(text_of(name)[0]) == partition]
+
+    async def _recurrences(self, layout: Layout, partition: str) -> AsyncIterator[tuple[bytes, list[bytes]]]:
+        """The ids of recurrences that leave a partition; every server has them in this order."""
+        key = self._server.keys.key("names", own_name(partition))
+        start, names = b"-", [b""] * PAGE
+        while len(names) == PAGE:
+            names = await self._server.ask("ZRANGEBYLEX", key, start, "+", "LIMIT", 0, PAGE)
+            yield b"", [name for name in names if layout.partition(text_of(name)[0]) == partition]
+            start = b"(" + names[-1] if names else start
 
     async def _letters(self, layout: Layout, partition: str) -> AsyncIterator[tuple[bytes, list[bytes]]]:
         """The entries of dead letters whose timers leave a partition; every server has them in this order."""

@@ -8,8 +8,8 @@ from typing import Literal
 from relay.store.server.scripts import Argument, Call
 from relay.store.verbs.terms import Words
 
-Kind = Literal["t", "d"]
-"""What moves: timers, or dead letters."""
+Kind = Literal["t", "r", "d"]
+"""What moves: timers, recurrences, or dead letters."""
 
 BATCH_BYTES = 1 << 20
 """The content after which a batch ends, roughly."""

@@ -65,6 +65,7 @@ STALE = counter(
     "Outcomes that Redis refused, and that changed nothing: the lease was lost, or the timer gone.",
 )
 SILENT = counter("relay.timers.silent", "{timer}", "Deliveries given up: no outcome within delivery_timeout.")
+TICKED = counter("relay.recurrences.ticked", "{timer}", "Occurrences of recurrences that this relay made.")
 PROMOTED = counter(
     "relay.timers.promoted",
     "{timer}",

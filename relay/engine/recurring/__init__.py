@@ -1,0 +1,1 @@
+"""Recurrences: the calls about them, and the loops that tick."""

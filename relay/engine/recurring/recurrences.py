@@ -1,0 +1,307 @@
+"""What people and applications ask of recurrences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import Enum
+from itertools import islice
+from typing import NamedTuple
+
+from relay.core.dispatch import Dispatch
+from relay.core.errors import (
+    InvalidField,
+    OtherVersion,
+    RecurrenceNotFound,
+    StoreUnavailable,
+    TopicFull,
+)
+from relay.core.instants import LATEST, SECOND
+from relay.core.partitions import Layout, involved
+from relay.core.policy import Policies
+from relay.core.ports import Layouts, RecurrenceStore, share
+from relay.core.recurring.nominal import Nominal
+from relay.core.recurring.recurrence import (
+    Kept,
+    Overlap,
+    Recurrence,
+    RecurrencePage,
+    Standing,
+    Turn,
+    Turned,
+)
+from relay.core.recurring.rule import Rule
+from relay.core.recurring.turns import backfilled, triggered
+from relay.engine.partitioning import Partitioning
+from relay.engine.recurring.ticker import turned
+from relay.engine.recurring.tickers import Tickers
+from relay.rules import TZDATA, check_pace, compile_rule
+
+SHORTEST = SECOND
+"""The shortest time between two nominal instants of a rule, in microseconds."""
+
+MOST_SHOWN = 1_000
+"""The most nominal instants that one call shows."""
+
+MOST_FILLED = 500
+"""The most nominal instants that one call fills in."""
+
+TRIES = 20
+"""How often a change is begun anew that meets others of the same recurrence."""
+
+
+class Put(Enum):
+    """What has become of a recurrence that was put."""
+
+    CREATED = "created"
+    REPLACED = "replaced"
+    UNCHANGED = "unchanged"
+
+
+class Backfilled(NamedTuple):
+    """How many occurrences were made, and the nominal instants of the first and the last; None if none."""
+
+    occurrences: int
+    first: int | None
+    last: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """What a recurrence is to become, and where it stands then."""
+
+    recurrence: Recurrence
+    standing: Standing
+
+
+class Recurrences:
+    """The recurrences of all topics. Every change is made to what was read, or begun anew."""
+
+    def __init__(
+        self,
+        store: RecurrenceStore,
+        layouts: Layouts,
+        partitioning: Partitioning,
+        policies: Policies,
+        tickers: Tickers,
+        due_at: Callable[[str, int], None],
+        registered: Callable[[str], None],
+    ) -> None:
+        """`due_at` is told the due times of occurrences, `registered` the topics that have recurrences."""
+        self._store = store
+        self._layouts = layouts
+        self._partitioning = partitioning
+        self._policies = policies
+        self._tickers = tickers
+        self._due_at = due_at
+        self._registered = registered
+
+    async def put(self, topic: str, wanted: Recurrence, *, if_version: int | None = None) -> tuple[Kept, Put]:
+        """Keep a recurrence, in the place of the one that has its id. One that is just as wanted already stays
+        as it is. Its first nominal instant is after now; what the old rule has made by now stays, and instants
+        that have passed by then are those of the old rule.
+
+        With `if_version`, only if the recurrence has that version; 0 means that there is none. Raises
+        `InvalidField`, `OtherVersion`.
+        """
+        self._check(topic, wanted)
+        self._tickers.follow(topic)
+        self._registered(topic)
+        result = Put.CREATED
+
+        def change(kept: Kept | None, now: int) -> _Change | None:
+            nonlocal result
+            found = 0 if kept is None else kept.standing.version
+            if if_version is not None and if_version != found:
+                raise OtherVersion.of(wanted.recurrence_id, if_version, found)
+            if kept is None:
+                result = Put.CREATED
+                following = self._first(wanted.rule, now)
+                return _Change(wanted, Standing(version=1, next=following, tzdata=TZDATA))
+            if wanted == kept.recurrence:
+                result = Put.UNCHANGED
+                return None
+            result = Put.REPLACED
+            standing = replace(kept.standing, version=found + 1, tzdata=TZDATA)
+            if wanted.rule != kept.recurrence.rule or kept.standing.next is None:
+                standing = replace(standing, next=self._first(wanted.rule, now))
+            if wanted.overlap is not Overlap.BUFFER:
+                standing = replace(standing, buffered=None)
+            return _Change(wanted, standing)
+
+        return await self._changed(topic, wanted.recurrence_id, change), result
+
+    def _check(self, topic: str, wanted: Recurrence) -> None:
+        dispatch = self._policies(topic).dispatch
+        if dispatch is not Dispatch.LEASE and wanted.overlap is not Overlap.ALLOW:
+            raise InvalidField(
+                "overlap",
+                f"is {wanted.overlap.value}, and the topic's due timers go to a {dispatch.value}, where nobody knows "
+                "when they end; give allow",
+            )
+
+    @staticmethod
+    def _first(rule: Rule, now: int) -> int:
+        """The first nominal instant of a rule. Raises `InvalidField`."""
+        instants = compile_rule(rule)
+        check_pace(rule, instants, now, SHORTEST)
+        return next(iter(instants.after(now))).instant
+
+    async def get(self, topic: str, recurrence_id: str) -> Kept:
+        """Return a recurrence. Raises `RecurrenceNotFound`."""
+        _, kept = await self._partitioning.begin(
+            topic, lambda layout: self._store.get(layout.partition(recurrence_id), recurrence_id)
+        )
+        if kept is None:
+            raise RecurrenceNotFound.of(topic, recurrence_id)
+        return kept
+
+    async def page(self, topic: str, *, prefix: str, limit: int, cursor: str) -> RecurrencePage:
+        """Return a page of a topic's recurrences; see `RecurrenceStore.page`."""
+        return await self._partitioning.begin(
+            topic, lambda layout: self._store.page(layout, prefix=prefix, limit=limit, cursor=cursor)
+        )
+
+    async def preview(self, rule: Rule, count: int, since: int) -> list[Nominal]:
+        """Return the first nominal instants of a rule after an instant, those that are left out among them.
+        Raises `InvalidField`."""
+        if not 1 <= count <= MOST_SHOWN:
+            raise InvalidField("count", f"is {count}; give 1 to {MOST_SHOWN}")
+        return list(islice(compile_rule(rule).after(since), count))
+
+    async def pause(self, topic: str, recurrence_id: str, note: str = "") -> Kept:
+        """Let no occurrence come until `resume`; instants that pass are counted. One that is paused gets the
+        note. Raises `RecurrenceNotFound`."""
+
+        def change(kept: Kept | None, now: int) -> _Change | None:
+            standing = _there(topic, recurrence_id, kept).standing
+            if standing.paused is not None and standing.note == note:
+                return None
+            since = now if standing.paused is None else standing.paused
+            paused = replace(standing, version=standing.version + 1, paused=since, note=note)
+            return _Change(_there(topic, recurrence_id, kept).recurrence, paused)
+
+        return await self._changed(topic, recurrence_id, change)
+
+    async def resume(self, topic: str, recurrence_id: str) -> Kept:
+        """End a pause. Raises `RecurrenceNotFound`."""
+
+        def change(kept: Kept | None, now: int) -> _Change | None:
+            standing = _there(topic, recurrence_id, kept).standing
+            if standing.paused is None:
+                return None
+            going = replace(standing, version=standing.version + 1, paused=None, note="")
+            return _Change(_there(topic, recurrence_id, kept).recurrence, going)
+
+        return await self._changed(topic, recurrence_id, change)
+
+    async def remove(self, topic: str, recurrence_id: str) -> Kept | None:
+        """Remove a recurrence; return what it was, None if there was none. Its occurrences stay."""
+
+        async def remove(layout: Layout) -> Kept | None:
+            partition = layout.partition(recurrence_id)
+            for _ in range(TRIES):
+                _, kept = await self._store.get(partition, recurrence_id)
+                if kept is None or await self._store.remove(partition, kept):
+                    return kept
+            raise _too_busy(recurrence_id)
+
+        return await self._partitioning.begin(topic, remove)
+
+    async def trigger(self, topic: str, recurrence_id: str) -> str:
+        """Make an occurrence now, beside the rule. Return its timer_id; empty if the one before is in its way,
+        and it is left out or kept until that has ended. Raises `RecurrenceNotFound`."""
+        made = await self._made(topic, recurrence_id, triggered)
+        return made.occurrences[0].timer_id if made.occurrences else ""
+
+    async def backfill(
+        self, topic: str, recurrence_id: str, since: int, until: int, *, apart: int = 0
+    ) -> Backfilled:
+        """Make occurrences for all nominal instants of the rule from `since` to before `until`, at most
+        `MOST_FILLED`, whatever has come of these before; the next one is due `apart` microseconds after the one
+        before. Raises `RecurrenceNotFound`, `InvalidField`."""
+        filled: list[int] = []
+
+        def make(kept: Kept, now: int) -> Turn:
+            nonlocal filled
+            if until > now:
+                raise InvalidField("until", "is in the future; give an instant that has passed")
+            filled = _instants(kept.recurrence.rule, since, until)
+            return backfilled(kept, filled, now, apart)
+
+        await self._made(topic, recurrence_id, make)
+        return Backfilled(len(filled), filled[0] if filled else None, filled[-1] if filled else None)
+
+    async def _made(self, topic: str, recurrence_id: str, make: Callable[[Kept, int], Turn]) -> Turn:
+        """Write a turn that somebody asks for."""
+        self._tickers.follow(topic)
+
+        async def write(layout: Layout) -> Turn:
+            partition = layout.partition(recurrence_id)
+            most = share(self._layouts, partition, self._policies(partition).max_waiting)
+            for _ in range(TRIES):
+                now, found = await self._store.get(partition, recurrence_id)
+                made = make(_there(topic, recurrence_id, found), now)
+                (word,) = await self._store.turn(partition, [made], now, max_waiting=most)
+                if word is Turned.FULL:
+                    raise TopicFull.of(topic, self._policies(topic).max_waiting)
+                if word is Turned.DONE:
+                    for each in made.occurrences[:1]:
+                        for name in involved(partition):
+                            self._due_at(name, each.due)
+                    return made
+            raise _too_busy(recurrence_id)
+
+        return await self._partitioning.begin(topic, write)
+
+    async def _changed(
+        self,
+        topic: str,
+        recurrence_id: str,
+        change: Callable[[Kept | None, int], _Change | None],
+    ) -> Kept:
+        """Change a recurrence; `change` says what it is to be, None to leave it. Instants that have passed are
+        settled by the old rule first, so that each has an occurrence or a reason."""
+
+        async def write(layout: Layout) -> Kept:
+            partition = layout.partition(recurrence_id)
+            most = share(self._layouts, partition, self._policies(partition).max_waiting)
+            for _ in range(TRIES):
+                now, kept = await self._store.get(partition, recurrence_id)
+                if kept is not None and kept.standing.next is not None and kept.standing.next <= now:
+                    await self._store.turn(partition, [turned(kept, now)], now, max_waiting=most)
+                    continue
+                changed = change(kept, now)
+                if changed is None:
+                    return _there(topic, recurrence_id, kept)
+                stamp = b"" if kept is None else kept.stamp
+                if await self._store.keep(partition, changed.recurrence, changed.standing, stamp, now):
+                    for name in involved(partition):
+                        self._tickers.due_at(name, changed.standing.next or LATEST)
+                    return Kept(changed.recurrence, changed.standing, kept is not None and kept.stands, b"")
+            raise _too_busy(recurrence_id)
+
+        return await self._partitioning.begin(topic, write)
+
+
+def _there(topic: str, recurrence_id: str, kept: Kept | None) -> Kept:
+    if kept is None:
+        raise RecurrenceNotFound.of(topic, recurrence_id)
+    return kept
+
+
+def _instants(rule: Rule, since: int, until: int) -> list[int]:
+    found: list[int] = []
+    for nominal in compile_rule(rule).after(since - 1):
+        if nominal.instant >= until:
+            break
+        if nominal.left_out:
+            continue
+        if len(found) == MOST_FILLED:
+            raise InvalidField("until", f"has more than {MOST_FILLED} instants before it; give less time")
+        found.append(nominal.instant)
+    return found
+
+
+def _too_busy(recurrence_id: str) -> StoreUnavailable:
+    return StoreUnavailable(f"recurrence {recurrence_id!r} is being changed all the time; try again")

@@ -1,0 +1,166 @@
+"""One partition's ticks: the loop sleeps until a nominal instant has come, and makes its occurrence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from relay.core.errors import InvalidField, OtherLayout, StoreUnavailable
+from relay.core.partitions import involved, layout_of, place_of, topic_of
+from relay.core.ports import MAX_PER_CALL, RecurrenceStore
+from relay.core.recurring.recurrence import Due, Kept, Turn, Turned
+from relay.core.recurring.turns import LOOK_AGAIN, look_at, turn
+from relay.engine.claiming.timetable import REFUSED_WAIT, Timetable
+from relay.engine.redis_health import RedisHealth
+from relay.rules import TZDATA, compile_rule
+from relay.telemetry.metrics.catalogue import TICKED
+from relay.telemetry.metrics.instruments import Instruments
+
+MOST = 100
+"""Recurrences that one call reads, and at most turns."""
+
+
+class Ticker:
+    """Ticks for as long as the relay runs, whether or not an application is there.
+
+    Any number of relays may tick at the same time: a turn is written only if the recurrence still stands as
+    it was read. It waits as a poller does; see `Timetable`.
+    """
+
+    def __init__(
+        self,
+        partition: str,
+        timetable: Timetable,
+        store: RecurrenceStore,
+        due_at: Callable[[str, int], None],
+        max_waiting: Callable[[str], int],
+        redis_health: RedisHealth,
+        instruments: Instruments,
+    ) -> None:
+        """`due_at` is told the due times of occurrences, `max_waiting` says how many timers a partition may
+        hold."""
+        self._partition = partition
+        self._timetable = timetable
+        self._clock = timetable.clock
+        self._store = store
+        self._due_at = due_at
+        self._max_waiting = max_waiting
+        self._redis_health = redis_health
+        self._instruments = instruments
+        self._refused = False
+        self._unreadable: set[str] = set()
+        """Recurrences with rules that this relay can't read."""
+
+    def due_at(self, instant: int) -> None:
+        """Look at `instant` at the latest (microseconds by the server's clock; 0 means now)."""
+        self._timetable.due_at(instant)
+
+    async def run(self) -> None:
+        """Tick until cancelled."""
+        while True:
+            await self.step()
+
+    async def step(self) -> None:
+        """Wait until it is time, and turn the recurrences that are to be looked at."""
+        while (wait := self._timetable.next - self._clock.now()) > 0:
+            await self._clock.wait(self._timetable.wakeup, wait)
+        self._timetable.begin()
+        health = self._redis_health.of(self._partition)
+        try:
+            due = await self._store.due(self._partition, MOST + len(self._unreadable))
+            done, following = await self._turn(due)
+        except StoreUnavailable as failure:
+            self._timetable.again()
+            health.failed(failure)
+            await self._redis_health.pause(self._partition)
+        except OtherLayout:
+            self._timetable.again()
+            await self._clock.sleep(REFUSED_WAIT)  # which ends soon: others take this one's stead
+        except Exception as failure:  # noqa: BLE001  (whatever it is, it must not end the loop)
+            self._timetable.again()
+            self._redis_health.refused(
+                "Redis refuses to tick", failure, said=self._refused, topic=place_of(self._partition)
+            )
+            self._refused = True
+            await self._clock.sleep(REFUSED_WAIT)
+        else:
+            health.worked()
+            self._refused = False
+            self._timetable.plan(now=due.now, next_due=following, taken=done, paused_until=None)
+
+    async def _turn(self, due: Due) -> tuple[bool, int | None]:
+        """Turn what is due. Return whether anything was done, and when to look at the next one."""
+        turns = self._turns(due)
+        done, following = False, [due.next, due.now if len(turns) >= MOST else None]
+        for partition, some in self._grouped(turns):
+            most = self._max_waiting(partition)
+            for each, word in zip(
+                some, await self._store.turn(partition, some, due.now, max_waiting=most), strict=True
+            ):
+                if word is Turned.DONE:
+                    done = True
+                    self._note(partition, each)
+                    following.append(look_at(each.standing, due.now))
+                elif word is Turned.OTHER:
+                    following.append(due.now)
+                else:
+                    following.append(due.now + LOOK_AGAIN)
+        return done, min((each for each in following if each is not None), default=None)
+
+    def _turns(self, due: Due) -> list[Turn]:
+        """The turns of what is due. A rule that this relay can't read, as one from a newer version, stays as it
+        is."""
+        turns: list[Turn] = []
+        for each in due.kept:
+            name = each.recurrence.recurrence_id
+            try:
+                turns.append(turned(each, due.now))
+            except InvalidField as failure:
+                if name not in self._unreadable:
+                    self._unreadable.add(name)
+                    self._redis_health.refused(
+                        "a recurrence has a rule that this relay can't read",
+                        failure,
+                        topic=topic_of(self._partition),
+                        recurrence=name,
+                    )
+        return turns
+
+    def _grouped(self, turns: Sequence[Turn]) -> Iterator[tuple[str, list[Turn]]]:
+        """The turns of each call, which has a bounded number of occurrences, by the partitions that calls
+        about them begin with."""
+        layout = layout_of(self._partition)
+        by_partition: dict[str, list[Turn]] = {}
+        for each in turns:
+            name = layout.partition(each.kept.recurrence.recurrence_id)
+            by_partition.setdefault(name, []).append(each)
+        for name, some in by_partition.items():
+            for part in _parts(some):
+                yield name, part
+
+    def _note(self, partition: str, made: Turn) -> None:
+        if made.occurrences:
+            topic = topic_of(self._partition)
+            self._instruments.count(TICKED, topic, n=len(made.occurrences))
+            first = min(each.due for each in made.occurrences)
+            for each in involved(partition):
+                self._due_at(each, first)
+
+
+def turned(kept: Kept, now: int) -> Turn:
+    """What becomes of a recurrence at `now`."""
+    standing = kept.standing
+    nominals = () if standing.next is None else compile_rule(kept.recurrence.rule).after(standing.next - 1)
+    return turn(kept, nominals, now, TZDATA)
+
+
+def _parts(turns: Iterable[Turn]) -> Iterator[list[Turn]]:
+    part: list[Turn] = []
+    size = 0
+    for each in turns:
+        if part and size + len(each.occurrences) > MAX_PER_CALL:
+            yield part
+            part, size = [], 0
+        part.append(each)
+        size += len(each.occurrences)
+    if part:
+        yield part

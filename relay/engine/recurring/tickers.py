@@ -1,0 +1,100 @@
+"""Which topics this relay ticks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import anyio
+from anyio.abc import TaskGroup, TaskStatus
+
+from relay.core.errors import StoreUnavailable
+from relay.core.loop.call_ends import leave_call
+from relay.core.partitions import Layout
+from relay.core.ports import Layouts
+from relay.engine.claiming.timetable import REFUSED_WAIT
+from relay.engine.clock import Clock
+from relay.engine.recurring.ticker import Ticker
+from relay.engine.redis_health import RedisHealth
+
+
+class Tickers:
+    """A ticker for each partition of the topics that this relay has to do with, from then on: those that its
+    settings name, that its applications take, that it was called about recurrences of.
+
+    Relays that tick for one topic need not know of each other.
+    """
+
+    def __init__(
+        self, layouts: Layouts, make: Callable[[str], Ticker], redis_health: RedisHealth, clock: Clock
+    ) -> None:
+        """`make` makes the ticker of a partition."""
+        self._layouts = layouts
+        self._make = make
+        self._redis_health = redis_health
+        self._clock = clock
+        self._tasks: TaskGroup | None = None
+        self._followed: dict[str, anyio.CancelScope] = {}
+        self._partitions: dict[str, tuple[str, ...]] = {}
+        self._tickers: dict[str, Ticker] = {}
+        """By partition."""
+        layouts.changed.append(self._replace)
+
+    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Tick until cancelled."""
+        try:
+            async with anyio.create_task_group() as self._tasks:
+                task_status.started()
+                await anyio.sleep_forever()
+        finally:
+            self._tasks = None
+
+    def follow(self, topic: str) -> None:
+        """Tick for a topic from now on."""
+        if self._tasks is None or topic in self._followed:
+            return
+        scope = self._followed[topic] = anyio.CancelScope()
+        self._tasks.start_soon(self._tick, topic, scope)
+
+    def due_at(self, partition: str, instant: int) -> None:
+        """Look at a partition at `instant` at the latest (microseconds by the server's clock)."""
+        if partition in self._tickers:
+            self._tickers[partition].due_at(instant)
+
+    async def _tick(self, topic: str, scope: anyio.CancelScope) -> None:
+        leave_call()
+        with scope:
+            layout = await self._layout(topic)
+            tickers = {partition: self._make(partition) for partition in layout.partitions}
+            self._partitions[topic] = layout.partitions
+            self._tickers |= tickers
+            try:
+                async with anyio.create_task_group() as tasks:
+                    for ticker in tickers.values():
+                        tasks.start_soon(ticker.run)
+            finally:
+                for partition in tickers:
+                    self._tickers.pop(partition, None)
+
+    async def _layout(self, topic: str) -> Layout:
+        said = False
+        while (known := self._layouts.known(topic)) is None:
+            try:
+                await self._redis_health.noted(topic, self._layouts.ask(topic))
+            except StoreUnavailable:
+                await self._redis_health.pause(topic)
+            except Exception as failure:  # noqa: BLE001  (whatever it is, it must not end the loop)
+                self._redis_health.refused(
+                    "Redis refuses to say which partitions a topic has", failure, said=said, topic=topic
+                )
+                said = True
+                await self._clock.sleep(REFUSED_WAIT)
+        return known
+
+    def _replace(self, topic: str) -> None:
+        """Note that another layout of the topic is known than before."""
+        layout, ticked = self._layouts.known(topic), self._partitions.get(topic)
+        if self._tasks is None or layout is None or ticked is None or ticked == layout.partitions:
+            return
+        self._followed.pop(topic).cancel()
+        del self._partitions[topic]
+        self.follow(topic)

@@ -1,0 +1,182 @@
+"""Recurrences in Redis: the contract is that of `relay.core.ports.RecurrenceStore`."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from relay.core.errors import InvalidField
+from relay.core.instants import to_score
+from relay.core.partitions import LEAVING, Layout, layout_of, own_name
+from relay.core.recurring.recurrence import (
+    Due,
+    Kept,
+    Recurrence,
+    RecurrencePage,
+    Standing,
+    Turn,
+    Turned,
+)
+from relay.core.recurring.turns import look_at
+from relay.store.codec import envelope
+from relay.store.codec.recurrence_text import read_rule, read_standing, write_rule, write_standing
+from relay.store.partitions.carrying import Carrier, asking
+from relay.store.partitions.for_each import for_each
+from relay.store.server.scripts import Argument
+from relay.store.server.server import Server
+from relay.store.verbs import recur
+
+_TURNED = {each.value.encode(): each for each in Turned}
+
+NEVER = "inf"
+"""When a recurrence is looked at that has ended."""
+
+
+class RedisRecurrences:
+    """The `RecurrenceStore` of the topics on a server.
+
+    A recurrence that a move takes away is carried to where it belongs before anything is done with it, behind
+    its last occurrence: turns ask whether that is there.
+    """
+
+    def __init__(self, server: Server, carrier: Carrier) -> None:
+        self._server = server
+        self._carrier = carrier
+
+    async def get(self, partition: str, recurrence_id: str) -> tuple[int, Kept | None]:
+        """See `RecurrenceStore.get`. One script call."""
+        home = await self._home(partition, recurrence_id)
+        return await self._read(home, recurrence_id)
+
+    async def _read(self, partition: str, recurrence_id: str) -> tuple[int, Kept | None]:
+        with asking(partition):
+            now, *found = await self._server.call(recur.get(partition, [recurrence_id]))
+        return int(now), next(_kept(found), None)
+
+    async def due(self, partition: str, limit: int) -> Due:
+        """See `RecurrenceStore.due`. One script call."""
+        now, following, *found = await self._server.call(recur.due(partition, limit))
+        return Due(int(now), int(following) if following else None, list(_kept(found)))
+
+    async def turn(
+        self, partition: str, turns: Sequence[Turn], now: int, *, max_waiting: int = 0
+    ) -> list[Turned]:
+        """See `RecurrenceStore.turn`. One script call; while a move takes these away, three more for each."""
+        if partition.endswith(LEAVING):
+            for each in turns:
+                await self._home(partition, each.kept.recurrence.recurrence_id)
+            partition = layout_of(partition).filled(partition)
+        args: list[Argument] = []
+        for each in turns:
+            args += _turn_words(each, now)
+        with asking(partition):
+            words = await self._server.call(recur.turn(partition, max_waiting, args))
+        return [_TURNED[word] for word in words]
+
+    async def keep(
+        self, partition: str, recurrence: Recurrence, standing: Standing, stamp: bytes, now: int
+    ) -> bool:
+        """See `RecurrenceStore.keep`. One script call."""
+        home = await self._home(partition, recurrence.recurrence_id)
+        look = look_at(standing, now)
+        call = recur.keep(
+            home,
+            recurrence.recurrence_id,
+            stamp,
+            write_rule(recurrence),
+            write_standing(standing),
+            NEVER if look is None else look,
+        )
+        with asking(home):
+            return await self._server.call(call) == b"OK"
+
+    async def remove(self, partition: str, kept: Kept) -> bool:
+        """See `RecurrenceStore.remove`. One script call."""
+        recurrence_id = kept.recurrence.recurrence_id
+        home = await self._home(partition, recurrence_id)
+        with asking(home):
+            return (
+                await self._server.call(recur.keep(home, recurrence_id, kept.stamp, "", "", NEVER)) == b"OK"
+            )
+
+    async def page(self, layout: Layout, *, prefix: str, limit: int, cursor: str) -> RecurrencePage:
+        """See `RecurrenceStore.page`. A script call for each partition, all at once."""
+        first, last = _bounds(prefix.encode(), _read_cursor(cursor))
+        read = partial(self._page, limit=limit, first=first, last=last)
+        emptied = [own_name(each) for each in layout.emptied]
+        pages = await for_each(read, emptied)
+        if emptied:
+            await self._carrier.arrive(layout)
+        arrived = await for_each(read, [each for each in layout.partitions if each not in emptied])
+        # What found no room has come back. What is found twice is where it belongs.
+        pages += [*await for_each(read, emptied), *arrived]
+        found = {each.recurrence.recurrence_id.encode(): each for kept, _ in pages for each in kept}
+        ends = [kept[-1].recurrence.recurrence_id.encode() for kept, more in pages if more]
+        names = sorted(name for name in found if name <= min(ends, default=name))
+        more = bool(ends) or len(names) > limit
+        names = names[:limit]
+        return RecurrencePage([found[name] for name in names], _write_cursor(names[-1]) if more else "")
+
+    async def _page(self, partition: str, limit: int, first: bytes, last: bytes) -> tuple[list[Kept], bool]:
+        _, more, *found = await self._server.call(recur.page(partition, limit, first, last))
+        return list(_kept(found)), bool(more)
+
+    async def _home(self, partition: str, recurrence_id: str) -> str:
+        """The partition in which a recurrence is, or is to be: where a move takes it, once it is there."""
+        if not partition.endswith(LEAVING):
+            return partition
+        layout = layout_of(partition)
+        await self._carrier.carry(layout, partition)
+        while (kept := (await self._read(own_name(partition), recurrence_id))[1]) is not None:
+            if kept.stands:
+                await self._carrier.take(layout, partition, "t", [kept.standing.last])
+            await self._carrier.take(layout, partition, "r", [recurrence_id])
+        return layout.filled(partition)
+
+
+def _kept(flat: Sequence[bytes]) -> Iterator[Kept]:
+    """What scripts say of recurrences; see `say_recurrence`. One that nobody can read is left out: it stays as
+    it is, and another version may know better."""
+    for n in range(0, len(flat), 4):
+        name, rule, standing, stands = flat[n : n + 4]
+        if rule and standing:
+            yield Kept(read_rule(name.decode(), rule), read_standing(standing), stands == b"1", standing)
+
+
+def _turn_words(turn: Turn, now: int) -> list[Argument]:
+    kept, wanted = turn.kept, turn.kept.recurrence
+    look = look_at(turn.standing, now)
+    words: list[Argument] = [
+        wanted.recurrence_id,
+        kept.stamp,
+        "1" if kept.stands else "",
+        write_standing(turn.standing),
+        NEVER if look is None else look,
+        turn.cancel,
+        len(turn.occurrences),
+    ]
+    expires = "" if wanted.expires_after is None else f";x{wanted.expires_after}"
+    for each in turn.occurrences:
+        content = envelope.encode(wanted.payload, each.headers, wanted.content_type)
+        words += (each.timer_id, f"{to_score(each.due)!r}{expires}", content)
+    return words
+
+
+def _bounds(prefix: bytes, after: bytes | None) -> tuple[bytes, bytes]:
+    """From where to where a page goes, as ZRANGEBYLEX takes it. No byte of UTF-8 is FF."""
+    first = b"[" + prefix if after is None else b"(" + after
+    return first, b"(" + prefix + b"\xff"
+
+
+def _write_cursor(name: bytes) -> str:
+    return base64.urlsafe_b64encode(name).decode()
+
+
+def _read_cursor(cursor: str) -> bytes | None:
+    if not cursor:
+        return None
+    try:
+        return base64.b64decode(cursor, b"-_", validate=True)
+    except ValueError:
+        raise InvalidField("page_token", "is not one that a page gave; start without one") from None
