@@ -171,10 +171,18 @@ class RecurrenceStore(Protocol):
         ...
 
     async def keep(
-        self, topic: str, recurrence: Recurrence, standing: Standing, stamp: bytes, now: int
+        self,
+        topic: str,
+        before: Kept | None,
+        recurrence: Recurrence,
+        standing: Standing,
+        now: int,
+        *,
+        reason: str,
     ) -> bool:
-        """Keep a recurrence that stands as `stamp` says; an empty one means that there is none. Return False
-        if it stands elsewhere; then nothing has changed."""
+        """Keep a recurrence that still stands as it was read before; None means that there was none. Return
+        False if it stands elsewhere; then nothing has changed. `reason` is for the journal: what somebody
+        does."""
         ...
 
     async def remove(self, topic: str, kept: Kept) -> bool:

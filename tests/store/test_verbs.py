@@ -10,7 +10,7 @@ from relay.core.outcomes import NO_LIMITS, ClaimRequest
 from relay.store.keys import KeyNames
 from relay.store.server.manifest import manifest, verbs
 from relay.store.server.scripts import Call, Scripts
-from relay.store.verbs import bulk, layout, move, people, ready_list, stream, timeline
+from relay.store.verbs import bulk, layout, move, people, ready_list, recur, stream, timeline
 
 REQUEST = ClaimRequest(limit=1, lease=2, nonce=b"n" * 16, max_bytes=3)
 ONE = stream.Consumer("billing", "one")
@@ -64,6 +64,11 @@ CALLS: list[Call[Any]] = [
     move.void("t", "1"),
     move.left("t", "1"),
     move.back("t", ["1", "ta", b""]),
+    recur.turn("t", 0, ("r", b"", "", b"", 1, 0, 1, "", "", 0)),
+    recur.keep("t", recur.Keeping("r", b"", b"", b"", 1, 0, 1, "put")),
+    recur.due("t", 1),
+    recur.get("t", ["r"]),
+    recur.page("t", 1, b"-", b"+"),
 ]
 COLUMNS = {"bulk/replace": 3, "bulk/insert": 3, "bulk/guarded_load": 3}
 """Arguments that come behind those of the call: a batch by columns."""

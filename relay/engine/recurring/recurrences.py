@@ -68,10 +68,11 @@ class Backfilled(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """What a recurrence is to become, and where it stands then."""
+    """What a recurrence is to become, where it stands then, and what somebody does to it."""
 
     recurrence: Recurrence
     standing: Standing
+    reason: str
 
 
 class Recurrences:
@@ -117,7 +118,7 @@ class Recurrences:
             if kept is None:
                 result = Put.CREATED
                 following = self._first(wanted.rule, now)
-                return _Change(wanted, Standing(version=1, next=following, tzdata=TZDATA))
+                return _Change(wanted, Standing(version=1, next=following, tzdata=TZDATA), "put")
             if wanted == kept.recurrence:
                 result = Put.UNCHANGED
                 return None
@@ -127,7 +128,7 @@ class Recurrences:
                 standing = replace(standing, next=self._first(wanted.rule, now))
             if wanted.overlap is not Overlap.BUFFER:
                 standing = replace(standing, buffered=None)
-            return _Change(wanted, standing)
+            return _Change(wanted, standing, "put")
 
         return await self._changed(topic, wanted.recurrence_id, change), result
 
@@ -179,7 +180,7 @@ class Recurrences:
                 return None
             since = now if standing.paused is None else standing.paused
             paused = replace(standing, version=standing.version + 1, paused=since, note=note)
-            return _Change(_there(topic, recurrence_id, kept).recurrence, paused)
+            return _Change(_there(topic, recurrence_id, kept).recurrence, paused, "paused")
 
         return await self._changed(topic, recurrence_id, change)
 
@@ -191,7 +192,7 @@ class Recurrences:
             if standing.paused is None:
                 return None
             going = replace(standing, version=standing.version + 1, paused=None, note="")
-            return _Change(_there(topic, recurrence_id, kept).recurrence, going)
+            return _Change(_there(topic, recurrence_id, kept).recurrence, going, "resumed")
 
         return await self._changed(topic, recurrence_id, change)
 
@@ -274,8 +275,9 @@ class Recurrences:
                 changed = change(kept, now)
                 if changed is None:
                     return _there(topic, recurrence_id, kept)
-                stamp = b"" if kept is None else kept.stamp
-                if await self._store.keep(partition, changed.recurrence, changed.standing, stamp, now):
+                if await self._store.keep(
+                    partition, kept, changed.recurrence, changed.standing, now, reason=changed.reason
+                ):
                     for name in involved(partition):
                         self._tickers.due_at(name, changed.standing.next or LATEST)
                     return Kept(changed.recurrence, changed.standing, kept is not None and kept.stands, b"")
