@@ -16,7 +16,7 @@ local SCHEDULED, REPLACED, CLAIMED, RECEIVED, EXTENDED, ACKED, NACKED, RELEASED 
 local RESCHEDULED, DEAD, EXPIRED, REDRIVEN, CANCELLED, RUN, KIND_PARKED, ORPHANED = 9, 10, 11, 12, 13, 14, 15, 16
 -- (PARKED by itself is the state of a record.)
 local TAKEN, REPAIRED, STALE, GONE, PURGED, TRIMMED, PAUSED, RESUMED = 17, 18, 19, 20, 21, 22, 23, 24
-local PROMOTED, TICKED, CHANGED = 25, 29, 30
+local PROMOTED = 25
 local BY_VERB = { ack = ACKED, nack = NACKED, release = RELEASED, reschedule = RESCHEDULED, reject = DEAD }
 
 -- A length as protobuf writes it.

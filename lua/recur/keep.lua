@@ -1,6 +1,7 @@
 -- recur/keep.lua: keep a recurrence, change it, or remove it.
 --
 -- KEYS    timeline zset, rules hash, standings hash, ticks zset, names zset
+-- Uses    recurring
 -- ARGV    until us                  after which the call is refused; see lib/given_up.lua
 --         id text                   of the recurrence
 --         stood text                where it stood when it was read; '' if there was none
@@ -22,7 +23,7 @@ if bad then return bad end
 if (redis.call('HGET', standings, id) or '') ~= stood then return answer('OTHER') end -- @rule changes-compare-standing
 if JOURNAL then
   note(CHANGED, id, due_is(following) .. previous_due_is(before) .. reason_is(reason))
-  if rule == '' then -- @rule removal-behind-a-delete
+  if rule == '' then -- a delete comes first, so that a full server takes it
     append_always(now_us)
   else
     append(now_us)

@@ -99,7 +99,7 @@ end
 if #standing > 0 then
   local before = head()
   if JOURNAL then append(now_us) end -- @rule turn-noted
-  redis.call('ZADD', ticks, unpack(looks)) -- @rule turns-begin-with-zadd
+  redis.call('ZADD', ticks, unpack(looks))
   redis.call('HSET', standings, unpack(standing))
   if #gone > 0 then
     redis.call('HDEL', leases, unpack(gone))

@@ -1,4 +1,5 @@
-"""What a tick makes of a recurrence: every nominal instant has an occurrence, or is counted under a reason."""
+"""What a tick makes of a recurrence: every nominal instant has an occurrence, or is counted under a
+reason."""
 
 from __future__ import annotations
 
@@ -28,9 +29,9 @@ START = 1_767_225_600 * SECOND  # 2026-01-01
 MINUTE = 60 * SECOND
 
 
-def kept(*, stands: bool = False, next: int | None = START, last: str = "", **wanted: object) -> Kept:
+def kept(*, stands: bool = False, following: int | None = START, last: str = "", **wanted: object) -> Kept:
     recurrence = Recurrence("r", Rule(every=MINUTE), b"x", **wanted)  # type: ignore[arg-type]
-    return Kept(recurrence, Standing(version=1, next=next, last=last), stands, b"")
+    return Kept(recurrence, Standing(version=1, next=following, last=last), stands, b"")
 
 
 def minutes(since: int = START, count: int = 10_000) -> list[Nominal]:
@@ -193,7 +194,7 @@ def test_cancelling_within_a_turn() -> None:
 
 def test_a_trigger() -> None:
     """Now, beside the rule, whose next instant stays; in the way of what overlaps."""
-    made = triggered(kept(next=START + MINUTE), START + 1)
+    made = triggered(kept(following=START + MINUTE), START + 1)
     assert names(made) == ["r@2026-01-01T00:00:00.000001Z"]
     assert (made.standing.next, made.standing.runs) == (START + MINUTE, 1)
     assert names(triggered(kept(stands=True, last="r@before"), START)) == []
@@ -202,7 +203,7 @@ def test_a_trigger() -> None:
 def test_a_backfill() -> None:
     """Further runs of instants, one after the other, each time under other names."""
     instants = [START, START + MINUTE]
-    made = backfilled(kept(next=START + 9 * MINUTE), instants, START + 5 * MINUTE, SECOND)
+    made = backfilled(kept(following=START + 9 * MINUTE), instants, START + 5 * MINUTE, SECOND)
     assert names(made) == ["r@2026-01-01T00:00:00Z~2", "r@2026-01-01T00:01:00Z~2"]
     assert [each.due for each in made.occurrences] == [START + 5 * MINUTE, START + 5 * MINUTE + SECOND]
     more = backfilled(again(made, stands=True), instants, START + 6 * MINUTE, 0)

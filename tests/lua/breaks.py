@@ -8,6 +8,7 @@ from tests.lua.breaks_journal import THE_JOURNAL
 from tests.lua.breaks_layout import OF_LAYOUT
 from tests.lua.breaks_load import OF_LOAD
 from tests.lua.breaks_move import OF_MOVE
+from tests.lua.breaks_recur import OF_RECUR
 from tests.worlds.scripts.rules import Break
 
 THE_FENCE = {
@@ -256,4 +257,5 @@ BREAKS = {
     **OF_INSERT,
     **OF_LAYOUT,
     **OF_MOVE,
+    **OF_RECUR,
 }

@@ -24,6 +24,7 @@ from tests.lua.breaks import BREAKS
 from tests.lua.breaks_insert import KILLERS as OF_INSERT
 from tests.lua.breaks_layout import KILLERS as OF_LAYOUT
 from tests.lua.breaks_move import KILLERS as OF_MOVE
+from tests.lua.breaks_recur import KILLERS as OF_RECUR
 from tests.lua.killers_failure import OF_FAILURE, Scenario
 from tests.lua.killers_journal import OF_JOURNAL
 from tests.lua.killers_load import OF_LOAD
@@ -165,6 +166,7 @@ KILLERS: dict[str, tuple[Scenario, ...]] = {
     **OF_INSERT,
     **OF_LAYOUT,
     **OF_MOVE,
+    **OF_RECUR,
 }
 
 
