@@ -195,9 +195,11 @@ def test_cancelling_within_a_turn() -> None:
 def test_a_trigger() -> None:
     """Now, beside the rule, whose next instant stays; in the way of what overlaps."""
     made = triggered(kept(following=START + MINUTE), START + 1)
-    assert names(made) == ["r@2026-01-01T00:00:00.000001Z"]
+    assert names(made) == ["r@2026-01-01T00:00:00.000001Z~2"]
+    assert names(triggered(again(made, stands=False), START + 1)) == ["r@2026-01-01T00:00:00.000001Z~3"]
     assert (made.standing.next, made.standing.runs) == (START + MINUTE, 1)
-    assert names(triggered(kept(stands=True, last="r@before"), START)) == []
+    in_its_way = triggered(kept(stands=True, last="r@before", overlap=Overlap.BUFFER), START)
+    assert (names(in_its_way), in_its_way.standing) == ([], in_its_way.kept.standing)
 
 
 def test_a_backfill() -> None:

@@ -90,8 +90,8 @@ class Standing:
     `version` grows with each change that somebody asks for. `next` is the next nominal instant, None if there
     is none any more. `last` is the timer_id of the last occurrence, and `last_nominal` its nominal instant.
     `runs` counts occurrences, `left_out` the nominal instants without one. `buffered` is a nominal instant
-    whose occurrence comes once the last one has ended. `paused` is since when it is paused. `backfills` is
-    how often instants were filled in. `tzdata` is the version of the time zones that `next` was computed
+    whose occurrence comes once the last one has ended. `paused` is since when it is paused. `further` counts
+    the runs that somebody has asked for. `tzdata` is the version of the time zones that `next` was computed
     with. `recent` are the latest nominal instants, the last one at the end.
     """
 
@@ -104,7 +104,7 @@ class Standing:
     buffered: int | None = None
     paused: int | None = None
     note: str = ""
-    backfills: int = 0
+    further: int = 0
     tzdata: str = ""
     recent: Sequence[Past] = ()
 

@@ -210,8 +210,8 @@ class Recurrences:
         return await self._partitioning.begin(topic, remove)
 
     async def trigger(self, topic: str, recurrence_id: str) -> str:
-        """Make an occurrence now, beside the rule. Return its timer_id; empty if the one before is in its way,
-        and it is left out or kept until that has ended. Raises `RecurrenceNotFound`."""
+        """Make an occurrence now, beside the rule. Return its timer_id; empty if the one before has not
+        ended and is in its way. Raises `RecurrenceNotFound`."""
         made = await self._made(topic, recurrence_id, triggered)
         return made.occurrences[0].timer_id if made.occurrences else ""
 

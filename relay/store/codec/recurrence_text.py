@@ -52,7 +52,7 @@ def write_standing(standing: Standing) -> bytes:
     for name in ("last_nominal", "buffered", "paused"):
         if (value := getattr(standing, name)) is not None:
             said[name] = value
-    for name in ("runs", "note", "backfills", "tzdata"):
+    for name in ("runs", "note", "further", "tzdata"):
         if value := getattr(standing, name):
             said[name] = value
     if standing.left_out:
@@ -79,7 +79,7 @@ def read_standing(text: bytes) -> Standing:
         buffered=said.get("buffered"),
         paused=said.get("paused"),
         note=said.get("note", ""),
-        backfills=said.get("backfills", 0),
+        further=said.get("further", 0),
         tzdata=said.get("tzdata", ""),
         recent=tuple(
             Past(nominal, timer_id, LeftOut(reason) if reason else None, lateness)
