@@ -16,7 +16,7 @@
 --         error WRONGKEYTYPE; error OOM from Redis, with nothing written, since ZADD, or the journal's XADD, is the first
 --         write
 -- Race    two relays that turn one recurrence: the second finds that it stands elsewhere. A handler that ends while a turn is
---         computed: the turn believes that the last occurrence is in the way. Both are computed anew.
+--         computed: the turn believes that the last occurrence is in the way. Both are computed again.
 -- Race    a rule that is changed, paused, deleted: so is where the recurrence stands, and turns from before change nothing.
 
 local bad = wrong_type()

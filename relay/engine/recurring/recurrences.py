@@ -47,7 +47,7 @@ MOST_FILLED = 500
 """The most nominal instants that one call fills in."""
 
 TRIES = 20
-"""How often a change is begun anew that meets others of the same recurrence."""
+"""How often a change is begun again that meets others of the same recurrence."""
 
 
 class Put(Enum):
@@ -76,7 +76,7 @@ class _Change:
 
 
 class Recurrences:
-    """The recurrences of all topics. Every change is made to what was read, or begun anew."""
+    """The recurrences of all topics. Every change is made to what was read, or begun again."""
 
     def __init__(
         self,
