@@ -166,10 +166,13 @@ class _Search(dateutil.rrule):
     def __init__(self, frequency: int, start: datetime, most: int, **options: Any) -> None:
         super().__init__(frequency, start, **options)  # type: ignore[arg-type]
         self._most = most
-        self._bymonth: Any = _Months(options.get("bymonth", _ALL_MONTHS))
+        self._months = _Months(options.get("bymonth", _ALL_MONTHS))
+        numbered = any(not isinstance(day, int) and day.n for day in options.get("byweekday", ()))
+        if "bymonth" in options or not numbered:  # with months, 20MO would be of a month and not of the year
+            self._bymonth: Any = self._months
 
     def __iter__(self) -> Iterator[datetime]:
-        months = self._bymonth
+        months = self._months
         months.left = self._most
         try:
             for wall in super().__iter__():
@@ -189,6 +192,9 @@ class _Months:
     def __init__(self, months: tuple[int, ...]) -> None:
         self._months = months
         self.left = 0
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._months)
 
     def __contains__(self, month: object) -> bool:
         self.left -= 1

@@ -42,7 +42,7 @@ def _term(random: Random, low: int, high: int, near: int) -> Field:
     if kind < 0.7:
         return Field(f"{start}/{step}", tuple(range(start, high + 1, step)))
     end = min(high, start + random.randint(0, 6))
-    if step == 1:
+    if step == 1 or random.random() < 0.9:
         return Field(f"{start}-{end}", tuple(range(start, end + 1)))
     return Field(f"{start}-{end}/{step}", tuple(range(start, end + 1, step)))
 

@@ -159,10 +159,21 @@ def expected(
 def judged(
     walls: list[datetime], zone: Clock, since: int, until: int, gap: str, fold: str, *, elapsed: bool
 ) -> list[Expected]:
-    """The same for wall times."""
+    """The same for wall times. Of two that fall together the one that fires, by its own time, counts."""
+    best: dict[int, Expected] = {}
+    for each in unmerged(walls, zone, since, until, gap, fold, elapsed=elapsed):
+        other = best.get(each[0])
+        if other is None or (each[2], each[3]) < (other[2], other[3]):
+            best[each[0]] = each
+    return sorted(each for each in best.values() if since < each[0] <= until)
+
+
+def unmerged(
+    walls: list[datetime], zone: Clock, since: int, until: int, gap: str, fold: str, *, elapsed: bool
+) -> Iterator[Expected]:
+    """What becomes of each wall time by itself."""
     turned = zone.turned(since - 4 * DAY, until + 4 * DAY)
     offsets = {zone.offset(since), *(each for turn in turned for each in turn[1:])}
-    best: dict[int, Expected] = {}
     for wall in walls:
         local = int((wall - EPOCH).total_seconds())
         shown = sorted(local - offset for offset in offsets if zone.offset(local - offset) == offset)
@@ -172,14 +183,11 @@ def judged(
             chosen = shown[:1]
         else:
             chosen = shown[-1:]
-        these = [(second, zone.offset(second), "", 0) for second in chosen]
+        for second in chosen:
+            yield second, zone.offset(second), "", 0
         if not shown and not elapsed:
-            (width,) = {after - before for at, before, after in turned if at + before <= local < at + after}
-            (second,) = {local - before for at, before, after in turned if at + before <= local < at + after}
-            skips = gap == "skip"
-            these = [(second, zone.offset(second), "gap" if skips else "", 0 if skips else width)]
-        for each in these:
-            other = best.get(each[0])
-            if other is None or (each[2], each[3]) < (other[2], other[3]):
-                best[each[0]] = each
-    return sorted(each for each in best.values() if since < each[0] <= until)
+            ((before, width),) = {
+                (before, after - before) for at, before, after in turned if at + before <= local < at + after
+            }
+            second, skips = local - before, gap == "skip"
+            yield second, zone.offset(second), "gap" if skips else "", 0 if skips else width

@@ -13,6 +13,8 @@ from Relay the difference is counted by its reason. docs/reference/recurrence-ru
 from __future__ import annotations
 
 import argparse
+import re
+import signal
 import sys
 import time
 import warnings
@@ -33,7 +35,7 @@ from relay.core.recurring.rule import Fold, Gap, Rule
 from relay.rules import compile_rule
 from relay.rules.zones import find_zone
 from tests.rules.drawing import cron
-from tests.rules.oracle import DAY, EPOCH, Clock, Drawn, Expected, clock, expected, judged, zone_names
+from tests.rules.oracle import DAY, EPOCH, Clock, Drawn, Expected, clock, expected, unmerged, zone_names
 
 SECOND = 1_000_000
 REACH = 27 * 3600
@@ -125,7 +127,7 @@ def fires(case: Case, gap: str, fold: str, *, elapsed: bool) -> set[int]:
     low, high = (EPOCH + timedelta(seconds=each) for each in (case.since - REACH, case.until + REACH))
     walls = case.rule.walls(low, high)
     way = "shift" if gap == "turn" else gap
-    told = judged(walls, case.zone, case.since - REACH, case.until + REACH, way, fold, elapsed=elapsed)
+    told = unmerged(walls, case.zone, case.since - REACH, case.until + REACH, way, fold, elapsed=elapsed)
     turns = [turn for turn, _, _ in case.zone.turned(case.since - 3 * DAY, case.until + 3 * DAY)]
     found = set()
     for second, _, left_out, shifted in told:
@@ -133,6 +135,10 @@ def fires(case: Case, gap: str, fold: str, *, elapsed: bool) -> set[int]:
             at_turn = gap == "turn" and shifted
             found.add(max(turn for turn in turns if turn <= second) if at_turn else second)
     return {second for second in found if case.since < second <= case.until}
+
+
+def near(case: Case) -> list[tuple[int, int, int]]:
+    return case.zone.turned(case.since - 2 * DAY, case.until + 2 * DAY)
 
 
 def wild(case: Case) -> tuple[bool, bool]:
@@ -150,6 +156,11 @@ def by_cronsim(case: Case) -> tuple[set[int], set[int]] | None:
     known = (
         fires(case, "turn", "first", elapsed=False) if fixed else fires(case, "skip", "both", elapsed=True)
     )
+    if not fixed:  # it yields a midnight that its zone leaves out
+        midnights = {
+            turn for turn, before, after in near(case) if after > before and (turn + before) % DAY == 0
+        }
+        told -= midnights - known
     return told, known
 
 
@@ -163,10 +174,9 @@ def by_croniter(case: Case) -> tuple[set[int], set[int]] | None:
     *_, day, _, weekday = case.rule.text.upper().split()
     if "W" in day or "L" in day or "L" in weekday.replace("JUL", "") or "#" in weekday:
         return None
-    six = len(case.rule.text.split()) == 6
-    asked = croniter(
-        case.rule.text, aware(case), ret_type=datetime, second_at_beginning=six, implement_cron_bug=True
-    )
+    if len(case.rule.text.split()) == 6:
+        return None
+    asked = croniter(case.rule.text, aware(case), ret_type=datetime, implement_cron_bug=True)
     told = told_by(case, asked)
     hour = case.rule.text.split()[-4]
     gap = "skip" if hour == "*" else "turn"
@@ -179,13 +189,28 @@ def aware(case: Case) -> datetime:
 
 
 def told_by(case: Case, library: Iterator[datetime]) -> set[int]:
+    """What a library says, which may search without end: then `Hangs` is raised."""
     found = set()
-    for when in library:
-        second = round(when.timestamp())
-        if second > case.until:
-            break
-        found.add(second)
+    signal.signal(signal.SIGVTALRM, _hangs)
+    signal.setitimer(signal.ITIMER_VIRTUAL, 3.0)
+    try:
+        for when in library:
+            second = round(when.timestamp())
+            if second > case.until:
+                break
+            if second > case.since:  # cronsim goes back where it begins in the second pass of an overlap
+                found.add(second)
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
     return found
+
+
+class Hangs(Exception):
+    """A library did not answer within 3 s of processor time."""
+
+
+def _hangs(*_: object) -> None:
+    raise Hangs
 
 
 def by_vixie(case: Case) -> tuple[set[int], set[int]] | None:
@@ -239,24 +264,64 @@ REFERENCES: dict[str, Callable[[Case], tuple[set[int], set[int]] | None]] = {
 def compare(case: Case, counts: Counter[str]) -> None:
     """Ask the references, hold each to what it is known to do, and count where it differs from Relay's
     defaults."""
+    if not askable(case):
+        return
     default = case._replace(gap="shift", fold="first")
     ours = {second for second, _, left_out, _ in seen(default) or () if not left_out}
-    turned = case.zone.turned(case.since - 2 * DAY, case.until + 2 * DAY)
+    turned = near(case)
     for name, ask in REFERENCES.items():
-        answer = ask(default)
+        try:
+            answer = ask(default)
+        except Hangs:
+            counts[f"{name}: hangs"] += 1
+            print(f"{name} hangs: {default} {turned}", file=sys.stderr)
+            continue
         if answer is None:
             continue
         told, known = answer
+        if told != known and name in LIBRARIES and odd(turned):
+            counts[f"{name}: cases where clocks are turned oddly, and it loses its way"] += 1
+            continue
         if told != known:
             counts[f"{name}: not as known"] += 1
             if counts[f"{name}: not as known"] <= 3:
-                print(
-                    f"{name} {default}:\n  {sorted(told - known)} {sorted(known - told)} {turned}",
-                    file=sys.stderr,
-                )
+                extra, lacking = sorted(told - known)[:9], sorted(known - told)[:9]
+                print(f"{name} {default}:\n  {extra} {lacking} {turned}", file=sys.stderr)
         counts[f"{name}: instants"] += len(told)
         for second in ours ^ told:
             counts[f"{name}: {reason(second, turned)}: {'Relay' if second in ours else name} alone"] += 1
+
+
+LIBRARIES = ("croniter", "cronsim with zones")
+
+
+def odd(turned: list[tuple[int, int, int]]) -> bool:
+    """Whether a clock is turned by other than whole hours, at midnight, or not at a whole hour. There both
+    libraries lose their way: they step by hours, and begin days at midnight."""
+    return any(
+        (after - before) % 3600 or (turn + before) % 3600 or (turn + before) % DAY == 0
+        for turn, before, after in turned
+    )
+
+
+STEPPED = re.compile(r"\b(\d+)-(\d+)/(\d+)")
+"""Both libraries take 5-5/2 for 5/2, and croniter 5-7/3 for 5/3."""
+
+SINGLE = re.compile(r"\b(\w+)-\1\b|sun-0|mon-1|tue-2|wed-3|thu-4|fri-5|sat-6", re.IGNORECASE)
+"""croniter takes 5-5 for all."""
+
+
+def askable(case: Case) -> bool:
+    """Whether the libraries can be asked: they search second by second for long where a rule is rare."""
+    after = (EPOCH + timedelta(seconds=case.until)).date()
+    soon = any(case.rule.on(after + timedelta(days=n)) for n in range(2, 40))
+    per_day = len(case.rule.seconds) * len(case.rule.minutes) * len(case.rule.hours)
+    return (
+        soon
+        and per_day < 1_500
+        and not SINGLE.search(case.rule.text)
+        and all(int(end) - int(start) >= int(step) for start, end, step in STEPPED.findall(case.rule.text))
+    )
 
 
 def reason(second: int, turned: list[tuple[int, int, int]]) -> str:
@@ -302,7 +367,7 @@ def main() -> None:
     for name, count in sorted(counts.items()):
         print(f"{count:>10,} {name}")
     print(f"in {time.monotonic() - began:.0f} s")
-    if any("elsewhere" in name or "not as known" in name for name in counts):
+    if any("elsewhere" in name or name.endswith(": not as known") for name in counts):
         sys.exit("a reference differs in a way that is not known")
 
 
