@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from random import random
+from typing import NamedTuple
 
 import anyio
 from anyio.abc import TaskGroup
@@ -30,6 +31,14 @@ RETRY = 1.0
 log = logging.getLogger(__name__)
 
 
+class Watched(NamedTuple):
+    """A move that another relay does, its progress, and when it is left if there is no more until then."""
+
+    layout: Layout
+    progress: str
+    until: float
+
+
 class Mover:  # see 0084
     """Does the moves that this relay has begun, and goes on with those that others have left.
 
@@ -52,8 +61,9 @@ class Mover:  # see 0084
         self._clock = clock
         self._instruments = instruments
         self._jitter = jitter
-        self._begun: dict[str, int] = {}
-        """The epochs of the moves that this relay has begun, by topic."""
+        self._ours: dict[str, int] = {}
+        """The epochs of the moves that this relay has begun, or has taken up, by topic."""
+        self._watched: dict[str, Watched] = {}
         self._at_work: set[str] = set()
         """The topics that have a task here."""
         self._early: set[str] = set()
@@ -86,7 +96,7 @@ class Mover:  # see 0084
         before = self._layouts.known(topic)
         layout = await self._moves.begin(topic, partitions, rate=rate)
         if before is None or before.epoch != layout.epoch:  # otherwise another relay has begun it
-            self._begun[topic] = layout.epoch  # before the task runs that `_look` has started
+            self._ours[topic] = layout.epoch  # before the task runs that `_look` has started
         return layout
 
     def _look(self, topic: str) -> None:
@@ -106,7 +116,7 @@ class Mover:  # see 0084
         try:
             while (layout := self._layouts.known(topic)) is not None and layout.towards:
                 try:
-                    if self._begun.get(topic) == layout.epoch or await self._is_left(layout):
+                    if self._ours.get(topic) == layout.epoch or await self._is_left(layout):
                         await self._do(layout)
                 except OtherLayout:
                     pass  # the layout that it has is known by now, as a rule
@@ -123,12 +133,31 @@ class Mover:  # see 0084
                     await self._clock.sleep(RETRY)
         finally:
             self._at_work.discard(topic)
+            self._watched.pop(topic, None)
 
     async def _is_left(self, layout: Layout) -> bool:
-        """Wait for a while, and return whether nobody has moved anything meanwhile."""
-        before = await self._moves.last(layout)
-        await self._clock.sleep(PATIENCE * (1 + self._jitter() / 2))
-        return self._layouts.known(layout.topic) == layout and await self._moves.last(layout) == before
+        """Wait for a while, and return whether nobody has moved anything meanwhile: then the move is ours.
+
+        An error does not begin the wait anew, or a move could be left for as long as nodes come and go.
+        """
+        topic = layout.topic
+        watched = self._watched.get(topic)
+        if watched is None or watched.layout != layout:
+            watched = self._watch(layout, await self._moves.last(layout))
+        await self._clock.sleep(max(watched.until - self._clock.now(), 0))
+        if self._layouts.known(topic) != layout:
+            return False
+        progress = await self._moves.last(layout)
+        if progress != watched.progress:
+            self._watch(layout, progress)
+            return False
+        self._ours[topic] = layout.epoch
+        return True
+
+    def _watch(self, layout: Layout, progress: str) -> Watched:
+        until = self._clock.now() + PATIENCE * (1 + self._jitter() / 2)
+        watched = self._watched[layout.topic] = Watched(layout, progress, until)
+        return watched
 
     async def _do(self, layout: Layout) -> None:
         rate, began, count = await self._moves.rate(layout), self._clock.now(), 0
