@@ -152,7 +152,7 @@ async def test_another_relays_move_goes_on_by_itself(house: House) -> None:
     assert house.moves.there == Layout(TOPIC, 3, 4)
 
 
-async def test_nodes_that_come_and_go_do_not_begin_the_wait_anew(house: House) -> None:
+async def test_nodes_that_come_and_go_do_not_make_the_wait_longer(house: House) -> None:
     """Whether they are away as the relay looks for progress, or once it has taken the move up."""
     layout = Layout(TOPIC, 2, 2, 4)
     house.moves.becomes(layout)

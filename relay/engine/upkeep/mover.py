@@ -138,7 +138,7 @@ class Mover:  # see 0084
     async def _is_left(self, layout: Layout) -> bool:
         """Wait for a while, and return whether nobody has moved anything meanwhile: then the move is ours.
 
-        An error does not begin the wait anew, or a move could be left for as long as nodes come and go.
+        The wait goes on after an error: otherwise a move could be left for as long as nodes come and go.
         """
         topic = layout.topic
         watched = self._watched.get(topic)
