@@ -125,7 +125,7 @@ class Poller:
         with anyio.CancelScope(shield=True):
             failure = await (self._claim(health) if self._lost is None else self._find(self._lost))
         if isinstance(failure, StoreUnavailable):
-            health.failed(failure)
+            self._redis_health.failed(self._partition, failure, health)
             await self._redis_health.pause(self._partition)
         elif failure is None:
             health.worked()
