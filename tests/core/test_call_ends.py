@@ -11,6 +11,7 @@ import anyio
 import pytest
 
 from relay.core.errors import OutOfTime, TimerNotFound
+from relay.core.loop import call_ends
 from relay.core.loop.call_ends import BoundedCall, CallEnds, call_deadline, leave_call
 from tests.worlds.waiting import until
 
@@ -108,6 +109,29 @@ async def test_whoever_else_cancels_it_is_heard() -> None:
     calls[0].give_up()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+async def test_a_call_that_goes_on_is_ended_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody in it takes the end for one of his own, and waits for something else."""
+    monkeypatch.setattr(call_ends, "AGAIN", 0.02)
+    ends, ended = CallEnds(), list[str]()
+
+    async def call() -> None:
+        with ends.bound(monotonic() + 0.01):
+            for name in ("first", "second"):
+                try:
+                    await anyio.sleep(math.inf)
+                except asyncio.CancelledError:
+                    ended.append(name)
+            await anyio.sleep(math.inf)
+
+    with anyio.fail_after(60), pytest.raises(OutOfTime):
+        await call()
+    assert ended == ["first", "second"]
+    assert ends._running == set()
+    current = asyncio.current_task()
+    assert current is not None
+    assert current.cancelling() == 0
 
 
 async def test_an_error_at_the_deadline_goes_on_its_way() -> None:
