@@ -26,11 +26,6 @@ def call_deadline() -> float:
     return math.inf if call is None else call.deadline
 
 
-def leave_call() -> None:
-    """Have no part in the call that has started this task any more: the task works for others, too."""
-    _current.set(None)
-
-
 class CallEnds:
     """Ends calls at their deadlines, with one timer for all of them.
 
@@ -78,8 +73,8 @@ class CallEnds:
 class BoundedCall:
     """A call that ends with `OutOfTime` at its deadline.
 
-    Tasks that it starts have its deadline, too. Those that work for others as well say so by `leave_call`, as
-    a coalescer's lane that a call is the first to need.
+    Tasks that it starts have its deadline, too. Those that work for others as well are started elsewhere; see
+    `LoopStarter` in the engine.
     """
 
     __slots__ = ("_calls", "_cancelling", "_given_up", "_task", "deadline", "ends")

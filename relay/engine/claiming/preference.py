@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from functools import partial
 
 import anyio
-from anyio.abc import TaskGroup
 
 from relay.core.errors import StoreUnavailable
 from relay.core.instants import micros
@@ -16,6 +15,7 @@ from relay.core.ports import Heartbeats, WakeHints
 from relay.engine.claiming.poller import Poller
 from relay.engine.claiming.rendezvous import ranks
 from relay.engine.clock import Clock
+from relay.engine.loop_starter import LoopStarter
 from relay.engine.redis_health import RedisHealth
 
 BEAT = 1.0
@@ -53,7 +53,7 @@ class Preference:  # see 0086
         hints: WakeHints,
         redis_health: RedisHealth,
         clock: Clock,
-        tasks: TaskGroup,
+        loops: LoopStarter,
     ) -> None:
         """`relay` is this relay's name; `pollers` has one for each partition of the topic, in their order."""
         self._relay = relay
@@ -65,7 +65,7 @@ class Preference:  # see 0086
         self._hints = hints
         self._redis_health = redis_health
         self._clock = clock
-        self._tasks = tasks
+        self._loops = loops
         self._has_left = False
         self._refused = False
         self._others: frozenset[str] | None = None
@@ -140,7 +140,7 @@ class Preference:  # see 0086
 
     def _call_for_help(self, partition: str, behind: range, calls: int) -> None:
         """Call one of the ranks behind this relay's, after `calls` others that have not helped."""
-        self._tasks.start_soon(self._call, partition, behind[calls % len(behind)])
+        self._loops.start(self._call, partition, behind[calls % len(behind)])
 
     async def _call(self, partition: str, rank: int) -> None:
         try:

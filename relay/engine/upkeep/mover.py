@@ -8,16 +8,15 @@ from random import random
 from typing import NamedTuple
 
 import anyio
-from anyio.abc import TaskGroup
 
 from relay.core.dispatch import Dispatch
 from relay.core.errors import InvalidField, OtherLayout, ServiceError
-from relay.core.loop.call_ends import leave_call
 from relay.core.pacing import Jitter
 from relay.core.partitions import MAX_PARTITIONS, Layout, is_count
 from relay.core.policy import TopicPolicy
 from relay.core.ports import Layouts, Moves
 from relay.engine.clock import Clock
+from relay.engine.loop_starter import LoopStarter
 from relay.telemetry.metrics.catalogue import MOVED
 from relay.telemetry.metrics.instruments import Instruments
 
@@ -68,18 +67,19 @@ class Mover:  # see 0084
         """The topics that have a task here."""
         self._early: set[str] = set()
         """Those that were heard of before there were tasks."""
-        self._tasks: TaskGroup | None = None
+        self._loops: LoopStarter | None = None
         layouts.changed.append(self._look)
 
     async def run(self) -> None:
         """Work until cancelled."""
         try:
-            async with anyio.create_task_group() as self._tasks:
+            async with anyio.create_task_group() as tasks:
+                self._loops = LoopStarter(tasks)
                 for topic in self._early:
                     self._look(topic)
                 await anyio.sleep_forever()
         finally:
-            self._tasks = None
+            self._loops = None
 
     async def begin(self, topic: str, partitions: int, *, rate: int = 0) -> Layout:
         """Begin a move, and do it; see `Moves.begin`. Raises `InvalidField` where that can't be,
@@ -103,15 +103,14 @@ class Mover:  # see 0084
         layout = self._layouts.known(topic)
         if layout is None or not layout.towards or topic in self._at_work:
             return
-        if self._tasks is None:
+        if self._loops is None:
             self._early.add(topic)
             return
         self._at_work.add(topic)
-        self._tasks.start_soon(self._move, topic)
+        self._loops.start(self._move, topic)
 
     async def _move(self, topic: str) -> None:
         """Work on a topic until it is at rest."""
-        leave_call()
         said = False
         try:
             while (layout := self._layouts.known(topic)) is not None and layout.towards:
