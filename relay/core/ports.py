@@ -325,8 +325,8 @@ class Heartbeats(Protocol):
     """Which relays poll a topic, as each of them says again and again."""
 
     async def beat(self, topic: str, relay: str, *, lasts: int) -> Sequence[str]:
-        """Say that a relay polls the topic, for `lasts` microseconds; with 0, that it does no more. Returns
-        the names of all that do. Raises `StoreError`."""
+        """Say that a relay polls the topic, for `lasts` microseconds, which are as many for all; with 0, that
+        it does no more. Returns the names of all that do. Raises `StoreError`."""
         ...
 
 
