@@ -1,34 +1,211 @@
-"""Cron expressions: which wall times they have."""
+"""Cron expressions: which wall times they have.
+
+The library cronsim parses and searches, in time without zones. What it does not do stands here: it says only
+*Bad minute*, and knows no `15W`, no `FRIL` and no `@daily`.
+"""
 
 from __future__ import annotations
 
+import re
+from calendar import monthrange
 from collections.abc import Iterator
 from copy import copy
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
+from functools import lru_cache
+from typing import NamedTuple
 
 from cronsim import CronSim, CronSimError
 
 from relay.core.errors import InvalidField
-from relay.core.recurring.rule import EPOCH
+
+MACROS = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+
+_LONGEST = 1_000
+"""Characters of an expression."""
+
+
+class _Field(NamedTuple):
+    """A field of an expression: its bounds, its names from `names_from` on, and what is right in it."""
+
+    name: str
+    low: int
+    high: int
+    right: str
+    names: tuple[str, ...] = ()
+    names_from: int = 0
+
+
+_MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
+_WEEKDAYS = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
+
+_FIELDS = (
+    _Field("second", 0, 59, "0 to 59"),
+    _Field("minute", 0, 59, "0 to 59"),
+    _Field("hour", 0, 23, "0 to 23"),
+    _Field("day", 1, 31, "1 to 31, L, LW, or a number with W"),
+    _Field("month", 1, 12, "1 to 12, or JAN to DEC", _MONTHS, 1),
+    _Field("weekday", 0, 7, "0 to 7, or SUN to SAT, such a day with L, or with # and 1 to 5", _WEEKDAYS),
+)
+_DAY, _WEEKDAY = 3, 5
+
+_TERM = re.compile(r"(?:\*|(?P<first>\w+)(?:-(?P<last>\w+))?)(?:/(?P<step>\d+))?", re.ASCII)
+_OF_MONTH = re.compile(r"(?P<day>\w+?)(?:L|#(?P<number>[1-5]))", re.ASCII)
+_NEAREST = re.compile(r"(\d{1,2})W", re.ASCII)
+
+_NEVER_SEEN = datetime(2000, 1, 1)  # noqa: DTZ001 - a wall time
+"""A search from here on meets every kind of year within the 50 years after which cronsim gives up."""
+
+
+class CronWalls:
+    """The wall times of a cron expression of five or six fields, or of a macro. Raises `InvalidField`."""
+
+    def __init__(self, expression: str) -> None:
+        fields = [_checked(expression, *each) for each in zip(_FIELDS, _split(expression), strict=True)]
+        self.elapsed = fields[2].startswith("*")
+        """Whether it has a wildcard in hours, and so goes by elapsed time."""
+        try:
+            self._search = _Search(fields)
+        except CronSimError:  # each field is right by itself: no month has the day
+            raise _never(expression) from None
+        if next(self(_NEVER_SEEN), None) is None:
+            raise _never(expression)
+
+    def __call__(self, start: datetime) -> Iterator[datetime]:
+        """See `Walls`."""
+        search = copy(self._search)
+        search.dt = start - _TICK
+        try:
+            yield from search
+        except OverflowError:
+            return  # beyond the year 9999
+
 
 _TICK = timedelta(seconds=1)
 
 
-class CronWalls:
-    """The wall times of a cron expression of five or six fields. Raises `InvalidField`."""
+class _Search(CronSim):
+    """cronsim's search, with weekdays that are the nearest to a day."""
 
-    def __init__(self, expression: str) -> None:
-        try:
-            self._sim = CronSim(expression, EPOCH)
-        except CronSimError as error:
-            raise InvalidField("rule.cron", f"{error} in {expression!r}") from error
-        self.elapsed = self._sim.parts[2].startswith("*")
+    def __init__(self, fields: list[str]) -> None:
+        days = fields[_DAY].split(",")
+        self._nearest = [int(found[1]) for each in days if (found := _NEAREST.fullmatch(each))]
+        plain = ",".join(each for each in days if not _NEAREST.fullmatch(each))
+        super().__init__(" ".join([*fields[:_DAY], plain or "1", *fields[_DAY + 1 :]]), _NEVER_SEEN)
+        if not plain:
+            self.days = set()
+        self.day_and = fields[_DAY].startswith("*") or fields[_WEEKDAY].startswith("*")
 
-    def __call__(self, start: datetime) -> Iterator[datetime]:
-        """See `Walls`."""
-        sim = copy(self._sim)
-        sim.dt = start - _TICK
+    def match_dom(self, d: date) -> bool:
+        if super().match_dom(d):
+            return True
+        return any(d.day == _nearest_weekday(d.year, d.month, each) for each in self._nearest)
+
+
+@lru_cache(1_024)
+def _nearest_weekday(year: int, month: int, day: int) -> int:
+    """The working day nearest to a day, in the same month; 0 where the month lacks the day."""
+    _, last = monthrange(year, month)
+    if day > last:
+        return 0
+    weekday = date(year, month, day).weekday()
+    if weekday == 5:
+        return day - 1 if day > 1 else 3
+    if weekday == 6:
+        return day + 1 if day < last else day - 2
+    return day
+
+
+def _split(expression: str) -> list[str]:
+    """The six fields."""
+    if len(expression) > _LONGEST:
+        problem = f"is {len(expression)} characters long; at most {_LONGEST} are allowed"
+        raise InvalidField("rule.cron", problem)
+    text = expression.strip()
+    if text.startswith("@"):
+        text = MACROS.get(text.lower(), "")
+        if not text:
+            known = ", ".join(MACROS)
+            raise InvalidField("rule.cron", f'unknown "{expression}": {known}, or @every 90s')
+    fields = text.upper().split()
+    if len(fields) not in (5, 6):
+        right = "minute hour day month weekday, or six with the second first"
+        number = f"{len(fields)} field{'s' * (len(fields) != 1)}"
+        raise InvalidField("rule.cron", f'{number} in "{expression}": give five, {right}')
+    return fields if len(fields) == 6 else ["0", *fields]
+
+
+def _checked(expression: str, field: _Field, text: str) -> str:
+    """The field as cronsim takes it: with numbers for the names of days."""
+    terms = []
+    for term in text.split(","):
         try:
-            yield from sim
-        except OverflowError:
-            return  # the year 10000
+            terms.append(_term(field, term))
+        except ValueError as error:
+            problem = f'{field.name} {term or "is empty"} in "{expression}": {error}'
+            raise InvalidField("rule.cron", problem) from None
+    return ",".join(terms)
+
+
+def _term(field: _Field, term: str) -> str:
+    """Raises `ValueError` with what would be right."""
+    if field is _FIELDS[_DAY] and _is_special_day(term):
+        return term
+    if field is _FIELDS[_WEEKDAY] and (special := _special_weekday(field, term)):
+        return special
+    found = _TERM.fullmatch(term)
+    if not found:
+        raise ValueError(f"* where any will do, {field.right}" if term == "?" else field.right)
+    span = _span(field, found["first"], found["last"])
+    step = found["step"]
+    if step and not 1 <= int(step) <= field.high:
+        raise ValueError(f"a step is 1 to {field.high}")
+    return f"{span}/{step}" if step else span
+
+
+def _span(field: _Field, first: str | None, last: str | None) -> str:
+    if first is None:
+        return "*"
+    low = _number(field, first)
+    high = low if last is None else _number(field, last)
+    if low is None or high is None:
+        raise ValueError(field.right)
+    if last is None:
+        return f"{low}"
+    if last == "SUN" and low:
+        high = 7
+    if high < low:
+        raise ValueError(f"a range ascends; write two, {low}-{field.high},{field.low}-{high}")
+    return f"{low}-{high}"
+
+
+def _number(field: _Field, text: str) -> int | None:
+    """The number of a value or of its name; None for what the field does not have."""
+    if text in field.names:
+        return field.names.index(text) + field.names_from
+    if text.isdecimal() and field.low <= int(text) <= field.high:
+        return int(text)
+    return None
+
+
+def _is_special_day(term: str) -> bool:
+    found = _NEAREST.fullmatch(term)
+    return term in ("L", "LW") or (found is not None and 1 <= int(found[1]) <= 31)
+
+
+def _special_weekday(field: _Field, term: str) -> str:
+    """`FRIL` as `5L`, `MON#2` as `1#2`; empty for anything else."""
+    found = _OF_MONTH.fullmatch(term)
+    day = _number(field, found["day"]) if found else None
+    return "" if found is None or day is None else f"{day}{term[found.end('day') :]}"
+
+
+def _never(expression: str) -> InvalidField:
+    return InvalidField("rule.cron", f'"{expression}" never fires: no month that it names has such a day')

@@ -6,6 +6,8 @@ is a setting of the whole process.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from datetime import datetime
 from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
@@ -17,6 +19,10 @@ from relay.core.errors import InvalidField
 
 TZDATA: str = tzdata.IANA_VERSION
 """The version of the tzdata that computes, such as `2026b`."""
+
+
+_DAY = 86_400
+_WEEK = 7 * _DAY
 
 
 @cache
@@ -38,6 +44,37 @@ def find_zone(name: str) -> ZoneInfo | None:
 def _read(name: str) -> ZoneInfo:
     with files(tzdata).joinpath("zoneinfo", *name.split("/")).open("rb") as file:
         return ZoneInfo.from_file(file, key=name)
+
+
+def offset_of(zone: ZoneInfo, wall: datetime) -> int:
+    """The offset from UTC of a wall time, in seconds; its `fold` says by which clock where it is turned."""
+    offset = zone.utcoffset(wall)
+    assert offset is not None
+    return offset.days * _DAY + offset.seconds
+
+
+def offset_at(zone: ZoneInfo, second: int) -> int:
+    """The offset from UTC, in seconds, at a second since 1970."""
+    return offset_of(zone, datetime.fromtimestamp(second, zone))
+
+
+def turn(zone: ZoneInfo, before: int, after: int) -> int:
+    """The second at which the clock is turned: later than `before`, at the latest at `after`."""
+    offset = offset_at(zone, before)
+    while before + 1 < after:
+        middle = (before + after) // 2
+        if offset_at(zone, middle) == offset:
+            before = middle
+        else:
+            after = middle
+    return after
+
+
+def turns(zone: ZoneInfo, since: int, until: int) -> Iterator[int]:
+    """The seconds between these two at which the clock is turned, as far as it shows a week later."""
+    for second in range(since, until, _WEEK):
+        if offset_at(zone, second) != offset_at(zone, second + _WEEK):
+            yield turn(zone, second, second + _WEEK)
 
 
 def _nearest(name: str) -> str:
