@@ -58,10 +58,10 @@ SOMETIMES = ("payload", "headers", "content_type", "message")
 PROBLEMS = {
     400: "The body is not JSON, or Relay-Timeout is not a number of seconds.",
     403: "The Host is not one of this relay's.",
-    404: "There is no such timer, or dead letter.",
+    404: "There is no such timer, recurrence, or dead letter.",
     408: "The body did not come in time.",
     409: "A key of the topic in Redis holds something else: somebody has to look.",
-    412: "The condition does not hold; nothing was changed.",
+    412: "The condition does not hold, or the recurrence has another version; nothing was changed.",
     413: "The body has more than api.max_body_bytes.",
     415: "The body is not said to be JSON.",
     422: "A field is wrong, and named.",
@@ -110,10 +110,14 @@ class Schemas:
 
     def __init__(self) -> None:
         self.made: dict[str, Schema] = {}
+        self._taken: dict[str, bool] = {}
 
     def of(self, descriptor: Any, *, taken: bool) -> Schema:
-        """A reference to the schema of a message that is `taken` in, or given out."""
+        """A reference to the schema of a message that is `taken` in, or given out. A message that is both has
+        two."""
         name = descriptor.name
+        if self._taken.setdefault(name, taken) is not taken:
+            name += "In" if taken else "Out"
         if name not in self.made:
             self.made[name] = {}  # so that a cycle ends
             self.made[name] = self.object(descriptor, taken=taken)
@@ -177,7 +181,8 @@ def _twin(field: Any) -> str:
 
 def _plain(field: Any, *, taken: bool) -> Schema:
     if field.enum_type is None:
-        return dict(SIMPLE[field.type])
+        numbers = {"type": ["integer", "string"]} if taken and field.type == Field.TYPE_INT64 else {}
+        return SIMPLE[field.type] | numbers
     names = list(field.enum_type.values_by_name)
     if taken:
         names = names[1:]
@@ -198,7 +203,12 @@ def body(operation: Operation, schemas: Schemas) -> Schema:
         rest = schemas.object(descriptor, taken=True, without=("timer",))
         schema["properties"] |= rest["properties"]
         return {**schema, "oneOf": ONE_TIME}
-    elsewhere = ("topic", "timer_id", "received", "acknowledged")
+    if descriptor.name == "PutRecurrenceRequest":  # so do those of the recurrence
+        spec = descriptor.fields_by_name["recurrence"].message_type
+        schema = schemas.object(spec, taken=True, without=("topic", "recurrence_id"))
+        schema["properties"] |= schemas.object(descriptor, taken=True, without=("recurrence",))["properties"]
+        return {**schema, "required": ["rule"]}
+    elsewhere = ("topic", "timer_id", "recurrence_id", "received", "acknowledged")
     places = tuple(name for name in elsewhere if name in descriptor.fields_by_name)
     schema = schemas.object(descriptor, taken=True, without=places)
     if descriptor.name == "ScheduleBatchRequest":
@@ -217,7 +227,7 @@ def responses(operation: Operation, schemas: Schemas) -> dict[str, Schema]:
         found[str(status)] = {"description": words, "content": answer}
         if status == 201:
             found["201"]["headers"] = {
-                "Location": {"description": "Where the timer is.", "schema": {"type": "string"}}
+                "Location": {"description": "Where it is.", "schema": {"type": "string"}}
             }
     problems = {*ALWAYS, *operation.problems, *(WITH_BODY if operation.takes_body else ())}
     if not operation.has_own_time:

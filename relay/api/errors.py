@@ -11,7 +11,9 @@ from relay.core.errors import (
     InvalidField,
     OpenOutcome,
     OtherLayout,
+    OtherVersion,
     OutOfTime,
+    RecurrenceNotFound,
     ServiceError,
     StoreFull,
     StoreUnavailable,
@@ -44,6 +46,10 @@ KINDS: dict[type[ServiceError], ErrorKind] = {
         code_pb2.INVALID_ARGUMENT, 422, "invalid-field", "A field of the request is wrong"
     ),
     TimerNotFound: ErrorKind(code_pb2.NOT_FOUND, 404, "not-found", "There is no such thing"),
+    RecurrenceNotFound: ErrorKind(code_pb2.NOT_FOUND, 404, "not-found", "There is no such thing"),
+    OtherVersion: ErrorKind(
+        code_pb2.FAILED_PRECONDITION, 412, "other-version", "The recurrence has another version"
+    ),
     TopicFull: ErrorKind(
         code_pb2.RESOURCE_EXHAUSTED, 429, "topic-full", "The topic holds as many timers as it may", 5
     ),

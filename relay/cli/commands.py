@@ -12,6 +12,7 @@ from relay.cli.daemon import commands as daemon
 from relay.cli.journal import audit_commands as audit
 from relay.cli.journal import commands as journal
 from relay.cli.pipeline import commands as pipeline
+from relay.cli.recurrences import commands as recurrences
 from relay.cli.terminal.exits import EPILOG
 from relay.cli.timers import commands as timers
 from relay.cli.topics import commands as topics
@@ -44,6 +45,7 @@ def root(
 
 app.add_typer(daemon.app)
 app.add_typer(timers.app)
+app.add_typer(recurrences.group)
 app.add_typer(topics.app)
 app.add_typer(dead_letters.group)
 app.add_typer(journal.group)

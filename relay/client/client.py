@@ -9,9 +9,11 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
 from relay.client import arguments, connection_log, errors
-from relay.client.calls import batches, timer_calls
+from relay.client.calls import batches, recurrence_calls, timer_calls
 from relay.client.calls.change_values import TimerChange
 from relay.client.calls.channel import Wire, target_or_default
+from relay.client.calls.recurrence_values import PutRecurrence, RecurOptions
+from relay.client.calls.recurrences import Recurrences
 from relay.client.calls.timer_values import (
     NewTimer,
     ScheduledTimer,
@@ -69,6 +71,8 @@ class RelayClient(Handlers):
         """What stands in for the channel in tests; `relay.client.testing` sets it."""
         self.topics = Topics(self._wire, timeout)
         """The calls of an operator: the state of topics, pauses, dead letters."""
+        self.recurrences = Recurrences(self._wire, timeout)
+        """Read, preview, pause, trigger, fill in and delete what `recur` keeps."""
 
     # --------------------------------------------------------------------- calls
 
@@ -153,6 +157,35 @@ class RelayClient(Handlers):
         The `result` is RUN, IN_FLIGHT if the timer is being delivered, or NOT_FOUND, which is never raised.
         """
         return await self._run(timer_calls.run_timer(topic, timer_id, self._limit(timeout)))
+
+    async def recur(
+        self,
+        recurrence_id: str,
+        *,
+        topic: str,
+        if_version: int | None = None,
+        timeout: float | None = None,
+        **options: Unpack[RecurOptions],
+    ) -> PutRecurrence:
+        """Keep a recurrence: from now on each nominal instant of its rule has an occurrence, which is a timer
+        of the topic, or is counted under the reason why it has none.
+
+        The rule is `cron`, `rrule` or `every` (seconds, a timedelta, or a text such as `10 minutes`), counted
+        from `anchor_time`, by the clocks of `zone`, between `start_time` and `end_time` and not on the dates
+        of `leave_out`; `gap` and `fold` say what happens where clocks are turned. `payload`, `headers` and
+        `content_type` are those of each occurrence, `overlap` says what happens while the one before has not
+        ended, `catch_up` what happens after an outage. An occurrence is due up to `jitter` after its nominal
+        instant and becomes useless `expire_after` that. It ends after `max_runs` occurrences.
+
+        A recurrence with this id is replaced, and one that is like this already is left as it is: any number
+        of replicas may call this as they start. With `if_version` it is replaced only if it has that version
+        (0: only if there is none); otherwise `FailedPrecondition` is raised. `InvalidArgument` names the
+        argument.
+
+        >>> await client.recur("nightly", topic="reports", cron="0 3 * * *", zone="Europe/Berlin")
+        """
+        limit = self._limit(timeout)
+        return await self._run(recurrence_calls.put(topic, recurrence_id, options, if_version, limit))
 
     async def get(self, topic: str, timer_id: str, *, timeout: float | None = None) -> Timer | None:
         """Read a timer with its payload. Returns None if it does not exist, and never raises `NotFound`."""

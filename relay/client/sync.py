@@ -10,9 +10,11 @@ from types import TracebackType
 from typing import Self, TypeVar, Unpack
 
 from relay.client import arguments
-from relay.client.calls import batches, timer_calls
+from relay.client.calls import batches, recurrence_calls, timer_calls
 from relay.client.calls.change_values import TimerChange
 from relay.client.calls.channel import SyncGrpcWire, SyncWire, target_or_default
+from relay.client.calls.recurrence_values import PutRecurrence, RecurOptions
+from relay.client.calls.recurrences import SyncRecurrences
 from relay.client.calls.timer_values import (
     NewTimer,
     ScheduledTimer,
@@ -58,6 +60,8 @@ class SyncRelayClient:
         """What stands in for the channel in tests; `relay.client.testing` sets it."""
         self.topics = SyncTopics(self._wire, timeout)
         """See `RelayClient.topics`."""
+        self.recurrences = SyncRecurrences(self._wire, timeout)
+        """See `RelayClient.recurrences`."""
 
     def schedule(
         self,
@@ -100,6 +104,20 @@ class SyncRelayClient:
     def run_timer(self, topic: str, timer_id: str, *, timeout: float | None = None) -> TimerChange:
         """See `RelayClient.run_timer`."""
         return self._run(timer_calls.run_timer(topic, timer_id, self._limit(timeout)))
+
+    def recur(
+        self,
+        recurrence_id: str,
+        *,
+        topic: str,
+        if_version: int | None = None,
+        timeout: float | None = None,
+        **options: Unpack[RecurOptions],
+    ) -> PutRecurrence:
+        """See `RelayClient.recur`."""
+        return self._run(
+            recurrence_calls.put(topic, recurrence_id, options, if_version, self._limit(timeout))
+        )
 
     def get(self, topic: str, timer_id: str, *, timeout: float | None = None) -> Timer | None:
         """See `RelayClient.get`."""

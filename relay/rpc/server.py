@@ -22,11 +22,18 @@ from relay.core.endpoints.listener_bounds import CallBounds
 from relay.core.errors import CannotListen
 from relay.engine.engine import Engine
 from relay.rpc.delivery_service import DeliveryService
+from relay.rpc.recurrence_service import RecurrenceService
 from relay.rpc.timer_service import TimerService
 from relay.rpc.topic_service import TopicService
 from relay.rpc.unreadable import Guard
-from relay.v1 import delivery_service_pb2, timer_service_pb2, topic_service_pb2
+from relay.v1 import (
+    delivery_service_pb2,
+    recurrence_service_pb2,
+    timer_service_pb2,
+    topic_service_pb2,
+)
 from relay.v1 import delivery_service_pb2_grpc as delivery_base
+from relay.v1 import recurrence_service_pb2_grpc as recurrence_base
 from relay.v1 import timer_service_pb2_grpc as timer_base
 from relay.v1 import topic_service_pb2_grpc as topic_base
 
@@ -34,6 +41,7 @@ SERVICES = (
     timer_service_pb2.DESCRIPTOR.services_by_name["TimerService"].full_name,
     delivery_service_pb2.DESCRIPTOR.services_by_name["DeliveryService"].full_name,
     topic_service_pb2.DESCRIPTOR.services_by_name["TopicService"].full_name,
+    recurrence_service_pb2.DESCRIPTOR.services_by_name["RecurrenceService"].full_name,
 )
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -82,6 +90,7 @@ async def start(
     timer_base.add_TimerServiceServicer_to_server(TimerService(engine, call_time), guard)
     delivery_base.add_DeliveryServiceServicer_to_server(DeliveryService(engine), guard)
     topic_base.add_TopicServiceServicer_to_server(TopicService(engine, call_time), guard)
+    recurrence_base.add_RecurrenceServiceServicer_to_server(RecurrenceService(engine, call_time), guard)
     healthy = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(healthy, guard)
     described = reflection.aio.ReflectionServicer((*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME))

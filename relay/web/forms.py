@@ -120,6 +120,7 @@ def read(
     if not isinstance(body, Mapping):
         raise InvalidField(path.rstrip(".") or "body", "must be an object: {…}")
     given: dict[str, str] = {}
+    inside: dict[str, str] = {}
     for key, value in body.items():
         field, form = _field(message.DESCRIPTOR, key)
         if field is None or field.name in without:
@@ -132,10 +133,11 @@ def read(
         if form == SECONDS and value is not None:
             getattr(message, field.name).CopyFrom(_duration(path + key, value))
         else:
-            _set(message, field, value, path + key)
+            names_inside = _set(message, field, value, path + key)
+            inside |= {f"{field.name}.{name}": f"{key}.{other}" for name, other in names_inside.items()}
     if given.get(PAYLOAD) == MESSAGE:
         _take_message(message, body[MESSAGE], path + MESSAGE)
-    return {name: key for name, key in given.items() if name != key}
+    return {name: key for name, key in given.items() if name != key} | inside
 
 
 def _field(descriptor: Any, key: str) -> tuple[FieldDescriptor | None, str]:
@@ -169,9 +171,10 @@ def names(descriptor: Any) -> list[str]:
     return found
 
 
-def _set(message: Message, field: FieldDescriptor, value: Any, path: str) -> None:
+def _set(message: Message, field: FieldDescriptor, value: Any, path: str) -> dict[str, str]:
+    """Set a field; return the other names by which fields of a message inside were given."""
     if value is None:
-        return  # in protobuf's JSON, null means that the field is absent
+        return {}  # in protobuf's JSON, null means that the field is absent
     nested = field.message_type
     if nested is None or nested.full_name in (TIMESTAMP, DURATION) or nested.GetOptions().map_entry:
         _set_value(message, field, value, path)
@@ -183,7 +186,8 @@ def _set(message: Message, field: FieldDescriptor, value: Any, path: str) -> Non
     else:
         inner = getattr(message, field.name)
         inner.SetInParent()
-        read(inner, value, path=f"{path}.")
+        return read(inner, value, path=f"{path}.")
+    return {}
 
 
 def _set_value(message: Message, field: FieldDescriptor, value: Any, path: str) -> None:

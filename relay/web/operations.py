@@ -12,6 +12,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from relay.api.deliveries import Consumers, Taken
+from relay.api.recurrences import RecurrenceCalls
 from relay.api.timers import TimerCalls
 from relay.api.topics import TopicCalls
 from relay.core.errors import InvalidField
@@ -26,6 +27,7 @@ class Calls:
 
     timers: TimerCalls
     topics: TopicCalls
+    recurrences: RecurrenceCalls
     consumers: Consumers
 
 

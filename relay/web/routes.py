@@ -14,11 +14,12 @@ from starlette.types import Receive, Scope, Send
 from relay.api.call_time import CallTime
 from relay.api.deliveries import Consumers
 from relay.api.errors import INTERNAL, kind
+from relay.api.recurrences import RecurrenceCalls
 from relay.api.timers import TimerCalls, trace_context
 from relay.api.topics import TopicCalls
 from relay.core.errors import ServiceError
 from relay.engine.engine import Engine
-from relay.web import deliveries, document, forms, guard, problems, timers, topics
+from relay.web import deliveries, document, forms, guard, problems, recurrences, timers, topics
 from relay.web.handover import Carrying, attended, hand_over
 from relay.web.operations import Answer, ApiCall, Calls, Operation, decoded, queried
 from relay.web.problems import Refused
@@ -27,6 +28,7 @@ OPERATIONS: tuple[Operation, ...] = (
     *document.OPERATIONS,
     *topics.OPERATIONS,
     *timers.OPERATIONS,
+    *recurrences.OPERATIONS,
     *deliveries.OPERATIONS,
 )
 
@@ -54,7 +56,9 @@ class JsonApi:
         max_body_bytes: int,
         allowed_hosts: Collection[str] = (),
     ) -> None:
-        self._calls = Calls(TimerCalls(engine), TopicCalls(engine), Consumers(engine))
+        self._calls = Calls(
+            TimerCalls(engine), TopicCalls(engine), RecurrenceCalls(engine), Consumers(engine)
+        )
         self._measure = measure
         self._call_time = call_time
         self._max_body_bytes = max_body_bytes

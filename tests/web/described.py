@@ -75,6 +75,13 @@ def operation(method: str, path: str) -> dict[str, Any] | None:
     return None
 
 
+def filled(path: str) -> str:
+    """The path of a template."""
+    for place, name in (("topic", "t"), ("timer_id", "a"), ("recurrence_id", "r"), ("dead_id", "1-1")):
+        path = path.replace(f"{{{place}}}", name)
+    return path
+
+
 def check(schema: Mapping[str, Any], value: Any) -> None:
     """Fail unless the value is as the schema wants it."""
     errors = [

@@ -8,6 +8,7 @@ import pytest
 
 from relay.web.operations import Operation
 from relay.web.routes import OPERATIONS
+from tests.web.described import filled
 from tests.web.rig import MAX_BODY, Api
 
 pytestmark = pytest.mark.anyio
@@ -35,18 +36,12 @@ JSON = {
 WITH_BODY = [operation for operation in OPERATIONS if operation.takes_body]
 
 
-def path_of(operation: Operation) -> str:
-    return (
-        operation.path.replace("{topic}", "t").replace("{timer_id}", "a").replace("{dead_letter_id}", "1-1")
-    )
-
-
 @pytest.mark.parametrize("operation", WITH_BODY, ids=lambda operation: operation.name)
 async def test_no_body_is_an_error_of_the_relay(
     api: Api, operation: Operation, caplog: pytest.LogCaptureFixture
 ) -> None:
     """400 for what is no JSON, 413 for too much of it, and never a status of the relay's own fault."""
-    path = path_of(operation)
+    path = filled(operation.path)
     assert "{" not in path
     for case, raw in NOT_JSON.items():
         answer = await api.call(operation.method, path, raw=raw)

@@ -24,7 +24,7 @@ from relay.web import forms, guard
 from relay.web.document import document
 from relay.web.operations import Answer, ApiCall, Calls, Operation
 from relay.web.routes import OPERATIONS
-from tests.web.described import check, resolved
+from tests.web.described import check, filled, resolved
 from tests.web.rig import MAX_BODY, Api
 
 pytestmark = pytest.mark.anyio
@@ -55,11 +55,6 @@ STATUSES = [
     for method, path, operation in said()
     for status in operation["responses"]
 ]
-
-
-def filled(path: str) -> str:
-    """The path of a template."""
-    return path.replace("{topic}", "t").replace("{timer_id}", "a").replace("{dead_id}", "1-1")
 
 
 def answering(

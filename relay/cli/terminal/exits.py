@@ -21,7 +21,7 @@ TOO_LARGE = re.compile(r"message larger than max \((\d+) vs\. (\d+)\)")
 
 EPILOG = (
     "Exit codes: 0 done; 1 it failed; 2 wrong usage or input, and the message names the field; "
-    "3 there is no such timer, dead letter, topic or journal; "
+    "3 there is no such timer, recurrence, dead letter, topic or journal; "
     "4 the relay or its Redis can't be reached: try again; "
     "5 more rows were refused than --max-rejects allows, and nothing was written."
 )

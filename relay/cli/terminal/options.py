@@ -10,6 +10,7 @@ import typer
 DAEMON = "The daemon"
 TIMERS = "Timers"
 TOPICS = "Topics and dead letters"
+RECURRENCES = "Recurrences"
 
 DEFAULT_TARGET = "127.0.0.1:7451"
 

@@ -15,6 +15,7 @@ from relay.client import arguments, errors, trace_context
 from relay.client.connection_log import ConnectionLog
 from relay.client.unreadable import readable, reader
 from relay.v1 import delivery_service_pb2 as delivery_pb
+from relay.v1 import recurrence_service_pb2 as recurrence_pb
 from relay.v1 import timer_service_pb2 as timer_pb
 from relay.v1 import topic_service_pb2 as topic_pb
 
@@ -160,7 +161,74 @@ TOPIC_METHODS: tuple[Method[Any, Any], ...] = (
     REDRIVE,
     PURGE,
 )
-METHODS = TIMER_METHODS + TOPIC_METHODS
+
+
+def _of_recurrences(
+    name: str, request: type[Request], response: type[Response], *, changes: bool = False
+) -> Method[Request, Response]:
+    return Method(name, request, response, changes=changes, service="RecurrenceService")
+
+
+PUT_RECURRENCE = _of_recurrences(
+    "PutRecurrence", recurrence_pb.PutRecurrenceRequest, recurrence_pb.PutRecurrenceResponse, changes=True
+)
+GET_RECURRENCE = _of_recurrences(
+    "GetRecurrence", recurrence_pb.GetRecurrenceRequest, recurrence_pb.GetRecurrenceResponse
+)
+LIST_RECURRENCES = _of_recurrences(
+    "ListRecurrences", recurrence_pb.ListRecurrencesRequest, recurrence_pb.ListRecurrencesResponse
+)
+PREVIEW = _of_recurrences(
+    "PreviewRecurrence", recurrence_pb.PreviewRecurrenceRequest, recurrence_pb.PreviewRecurrenceResponse
+)
+PAUSE_RECURRENCE = _of_recurrences(
+    "PauseRecurrence",
+    recurrence_pb.PauseRecurrenceRequest,
+    recurrence_pb.PauseRecurrenceResponse,
+    changes=True,
+)
+RESUME_RECURRENCE = _of_recurrences(
+    "ResumeRecurrence",
+    recurrence_pb.ResumeRecurrenceRequest,
+    recurrence_pb.ResumeRecurrenceResponse,
+    changes=True,
+)
+TRIGGER = _of_recurrences(
+    "TriggerRecurrence",
+    recurrence_pb.TriggerRecurrenceRequest,
+    recurrence_pb.TriggerRecurrenceResponse,
+    changes=True,
+)
+BACKFILL = _of_recurrences(
+    "BackfillRecurrence",
+    recurrence_pb.BackfillRecurrenceRequest,
+    recurrence_pb.BackfillRecurrenceResponse,
+    changes=True,
+)
+DELETE_RECURRENCE = _of_recurrences(
+    "DeleteRecurrence",
+    recurrence_pb.DeleteRecurrenceRequest,
+    recurrence_pb.DeleteRecurrenceResponse,
+    changes=True,
+)
+HISTORY = _of_recurrences(
+    "GetRecurrenceHistory",
+    recurrence_pb.GetRecurrenceHistoryRequest,
+    recurrence_pb.GetRecurrenceHistoryResponse,
+)
+RECURRENCE_METHODS: tuple[Method[Any, Any], ...] = (
+    PUT_RECURRENCE,
+    GET_RECURRENCE,
+    LIST_RECURRENCES,
+    PREVIEW,
+    PAUSE_RECURRENCE,
+    RESUME_RECURRENCE,
+    TRIGGER,
+    BACKFILL,
+    DELETE_RECURRENCE,
+    HISTORY,
+)
+METHODS = TIMER_METHODS + TOPIC_METHODS + RECURRENCE_METHODS
 
 
 class Wire(Protocol):

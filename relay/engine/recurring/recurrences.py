@@ -226,7 +226,7 @@ class Recurrences:
         def make(kept: Kept, now: int) -> Turn:
             nonlocal filled
             if until > now:
-                raise InvalidField("until", "is in the future; give an instant that has passed")
+                raise InvalidField("end_time", "is in the future; give an instant that has passed")
             filled = _instants(kept.recurrence.rule, since, until)
             return backfilled(kept, filled, now, apart)
 
@@ -300,7 +300,7 @@ def _instants(rule: Rule, since: int, until: int) -> list[int]:
         if nominal.left_out:
             continue
         if len(found) == MOST_FILLED:
-            raise InvalidField("until", f"has more than {MOST_FILLED} instants before it; give less time")
+            raise InvalidField("end_time", f"has more than {MOST_FILLED} instants before it; give less time")
         found.append(nominal.instant)
     return found
 

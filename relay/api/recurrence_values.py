@@ -1,0 +1,305 @@
+"""Recurrences between protobuf messages and core's values. Checks raise `InvalidField` with the field of the
+message, such as `rule.zone`."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from datetime import datetime, timedelta, timezone
+from enum import Enum
+from typing import TypeVar
+
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from relay.api import translate
+from relay.core import validate
+from relay.core.errors import InvalidField
+from relay.core.instants import SECOND
+from relay.core.recurring.nominal import Nominal
+from relay.core.recurring.recurrence import CatchUp, Kept, Overlap, Past, Recurrence
+from relay.core.recurring.rule import Fold, Gap, Rule
+from relay.v1 import recurrence_service_pb2 as pb
+
+MOST_NAME_BYTES = 200
+"""What is left of a timer's name when the instant of an occurrence and the number of its run stand behind
+it."""
+
+MOST_JITTER = 86_400 * SECOND
+"""The largest jitter, in microseconds: a day."""
+
+OWN_HEADERS = "relay-"
+"""How the names of headers begin that only the relay gives."""
+
+MOST_NOTE_BYTES = 1_024
+
+GAPS = {
+    pb.GAP_POLICY_UNSPECIFIED: Gap.SHIFT,
+    pb.GAP_POLICY_SHIFT: Gap.SHIFT,
+    pb.GAP_POLICY_SKIP: Gap.SKIP,
+}
+FOLDS = {
+    pb.FOLD_POLICY_UNSPECIFIED: Fold.FIRST,
+    pb.FOLD_POLICY_FIRST: Fold.FIRST,
+    pb.FOLD_POLICY_SECOND: Fold.SECOND,
+    pb.FOLD_POLICY_BOTH: Fold.BOTH,
+}
+OVERLAPS = {
+    pb.OVERLAP_POLICY_UNSPECIFIED: Overlap.SKIP,
+    pb.OVERLAP_POLICY_SKIP: Overlap.SKIP,
+    pb.OVERLAP_POLICY_BUFFER: Overlap.BUFFER,
+    pb.OVERLAP_POLICY_ALLOW: Overlap.ALLOW,
+    pb.OVERLAP_POLICY_CANCEL: Overlap.CANCEL,
+}
+CATCH_UPS = {
+    pb.CATCH_UP_POLICY_UNSPECIFIED: CatchUp.LATEST,
+    pb.CATCH_UP_POLICY_LATEST: CatchUp.LATEST,
+    pb.CATCH_UP_POLICY_ALL: CatchUp.ALL,
+    pb.CATCH_UP_POLICY_NONE: CatchUp.NONE,
+}
+# The other way each policy has one number, the last one above.
+_GAP = {policy: number for number, policy in GAPS.items()}
+_FOLD = {policy: number for number, policy in FOLDS.items()}
+_OVERLAP = {policy: number for number, policy in OVERLAPS.items()}
+_CATCH_UP = {policy: number for number, policy in CATCH_UPS.items()}
+
+_Number = TypeVar("_Number", bound=int)
+_Policy = TypeVar("_Policy", bound=Enum)
+
+NAMES = {"rule.anchor": "rule.anchor_time", "rule.starts": "rule.start_time", "rule.ends": "rule.end_time"}
+"""What fields of core's rules are called in messages."""
+
+
+@contextmanager
+def fields_of(path: str) -> Generator[None, None, None]:
+    """Within the block, errors name fields of a message that stands under `path`, such as `recurrence.`."""
+    try:
+        yield
+    except InvalidField as failure:
+        field, problem = NAMES.get(failure.field, failure.field), failure.problem
+        for core, here in NAMES.items():
+            problem = problem.replace(core, here)
+        raise InvalidField(path + field, problem) from None
+
+
+# Messages to values
+
+
+def wanted(spec: pb.RecurrenceSpec, max_payload_bytes: int) -> Recurrence:
+    """Check and translate what is to recur, but for its topic."""
+    validate.name("recurrence_id", spec.recurrence_id)
+    if (size := len(spec.recurrence_id.encode())) > MOST_NAME_BYTES:
+        problem = (
+            f"is {size} bytes long; at most {MOST_NAME_BYTES} are allowed: occurrences have longer names"
+        )
+        raise InvalidField("recurrence_id", problem)
+    catch_up = _policy("catch_up", spec.catch_up, CATCH_UPS, pb.CatchUpPolicy)
+    return Recurrence(
+        recurrence_id=spec.recurrence_id,
+        rule=rule(spec.rule),
+        payload=validate.payload(spec.payload, max_payload_bytes),
+        headers=_headers(dict(spec.headers)),
+        content_type=validate.content_type(spec.content_type),
+        overlap=_policy("overlap", spec.overlap, OVERLAPS, pb.OverlapPolicy),
+        catch_up=catch_up,
+        window=_window(spec, catch_up),
+        jitter=_jitter(spec),
+        expires_after=_expires_after(spec),
+        max_runs=_max_runs(spec),
+    )
+
+
+def rule(message: pb.RecurrenceRule) -> Rule:
+    """Translate a rule, whose instants are checked; `relay.rules` checks the rest."""
+    when = message.WhichOneof("when")
+    if when is None:
+        raise InvalidField("rule", "has neither cron nor rrule nor every; set one of the three")
+    if when != "every" and not getattr(message, when):
+        raise InvalidField(f"rule.{when}", "is empty; give an expression")
+    return Rule(
+        cron=message.cron,
+        rrule=message.rrule,
+        every=_every(message),
+        anchor=_instant(message, "anchor_time"),
+        zone=message.zone,
+        gap=_policy("rule.gap", message.gap, GAPS, pb.GapPolicy),
+        fold=_policy("rule.fold", message.fold, FOLDS, pb.FoldPolicy),
+        starts=_instant(message, "start_time"),
+        ends=_instant(message, "end_time"),
+        leave_out=tuple(message.leave_out),
+    )
+
+
+def _every(message: pb.RecurrenceRule) -> int | None:
+    if not message.HasField("every"):
+        return None
+    length = validate.delay(translate.length("rule.every", message.every), "rule.every")
+    if not length:
+        raise InvalidField("rule.every", "is 0; give a length of time")
+    return length
+
+
+def _instant(message: pb.RecurrenceRule, name: str) -> int | None:
+    if not message.HasField(name):
+        return None
+    return validate.due(translate.instant(f"rule.{name}", getattr(message, name)), f"rule.{name}")
+
+
+def _policy(field: str, number: _Number, known: Mapping[_Number, _Policy], names: EnumTypeWrapper) -> _Policy:
+    found = known.get(number)
+    if found is None:
+        words = " or ".join(name.rpartition("_POLICY_")[2] for name in names.keys()[1:])
+        raise InvalidField(field, f"{number} is not a policy; send {words}")
+    return found
+
+
+def _headers(said: Mapping[str, str]) -> Mapping[str, str]:
+    for name in said:
+        if name.lower().startswith(OWN_HEADERS):
+            problem = f"have {name!r}; names that begin with {OWN_HEADERS} are the relay's own"
+            raise InvalidField("headers", problem)
+    return validate.headers(said)
+
+
+def _window(spec: pb.RecurrenceSpec, catch_up: CatchUp) -> int | None:
+    if not spec.HasField("catch_up_window"):
+        return None
+    if catch_up is CatchUp.LATEST:
+        raise InvalidField(
+            "catch_up_window", "is set with LATEST, which has none; leave it out, or send ALL or NONE"
+        )
+    return validate.delay(translate.length("catch_up_window", spec.catch_up_window), "catch_up_window")
+
+
+def _jitter(spec: pb.RecurrenceSpec) -> int:
+    jitter = translate.length("jitter", spec.jitter)
+    if jitter > MOST_JITTER:
+        raise InvalidField("jitter", f"is {jitter / SECOND:g} s; give at most a day")
+    return jitter
+
+
+def _expires_after(spec: pb.RecurrenceSpec) -> int | None:
+    if not spec.HasField("expire_after"):
+        return None
+    after = validate.delay(translate.length("expire_after", spec.expire_after), "expire_after")
+    if not after:
+        raise InvalidField("expire_after", "is 0; give more, or leave it out")
+    return after
+
+
+def _max_runs(spec: pb.RecurrenceSpec) -> int:
+    if spec.max_runs < 0:
+        raise InvalidField("max_runs", f"is {spec.max_runs}; give 0, which means no limit, or more")
+    return spec.max_runs
+
+
+def note(text: str) -> str:
+    """Check the note of a pause."""
+    if (size := len(text.encode())) > MOST_NOTE_BYTES:
+        raise InvalidField("note", f"is {size} bytes long; at most {MOST_NOTE_BYTES:,} are allowed")
+    return text
+
+
+def between(request: pb.BackfillRecurrenceRequest) -> tuple[int, int]:
+    """The time to fill in, in microseconds since 1970: from the first to before the second."""
+    for name in ("start_time", "end_time"):
+        if not request.HasField(name):
+            raise InvalidField(name, "is not set; give an instant that has passed")
+    since = validate.due(translate.instant("start_time", request.start_time), "start_time")
+    until = validate.due(translate.instant("end_time", request.end_time), "end_time")
+    if until <= since:
+        raise InvalidField("end_time", "is not after start_time; give a later one")
+    return since, until
+
+
+# Values to messages
+
+
+def recurrence(topic: str, kept: Kept, *, brief: bool = False) -> pb.Recurrence:
+    """A recurrence as it stands; a brief one has neither payload nor headers."""
+    standing = kept.standing
+    return pb.Recurrence(
+        spec=_spec(topic, kept.recurrence, brief),
+        version=standing.version,
+        next_time=moment(standing.next),
+        last_timer_id=standing.last,
+        last_time=moment(standing.last_nominal),
+        last_waits=kept.stands,
+        runs=standing.runs,
+        left_out={reason.value: count for reason, count in standing.left_out.items()},
+        buffered_time=moment(standing.buffered),
+        pause_time=moment(standing.paused),
+        pause_note=standing.note,
+        tzdata=standing.tzdata,
+    )
+
+
+def _spec(topic: str, wanted: Recurrence, brief: bool) -> pb.RecurrenceSpec:
+    return pb.RecurrenceSpec(
+        topic=topic,
+        recurrence_id=wanted.recurrence_id,
+        rule=_rule(wanted.rule),
+        payload=b"" if brief else wanted.payload,
+        headers={} if brief else wanted.headers,
+        content_type=wanted.content_type,
+        overlap=_OVERLAP[wanted.overlap],
+        catch_up=_CATCH_UP[wanted.catch_up],
+        catch_up_window=span(wanted.window),
+        jitter=span(wanted.jitter or None),
+        expire_after=span(wanted.expires_after),
+        max_runs=wanted.max_runs,
+    )
+
+
+def _rule(rule: Rule) -> pb.RecurrenceRule:
+    message = pb.RecurrenceRule(
+        every=span(rule.every),
+        anchor_time=moment(rule.anchor),
+        zone=rule.zone,
+        gap=_GAP[rule.gap],
+        fold=_FOLD[rule.fold],
+        start_time=moment(rule.starts),
+        end_time=moment(rule.ends),
+        leave_out=rule.leave_out,
+    )
+    if rule.cron:
+        message.cron = rule.cron
+    elif rule.rrule:
+        message.rrule = rule.rrule
+    return message
+
+
+def shown(nominal: Nominal) -> pb.NominalInstant:
+    """An instant of a rule, and what its zone's clocks show then."""
+    zone = timezone(timedelta(seconds=nominal.offset))
+    local = datetime.fromtimestamp(0, zone) + timedelta(microseconds=nominal.instant)
+    return pb.NominalInstant(
+        time=moment(nominal.instant),
+        local_time=local.isoformat(),
+        left_out=nominal.left_out,
+        shifted=span(nominal.shifted * SECOND or None),
+    )
+
+
+def past(each: Past) -> pb.PastInstant:
+    """What came of an instant."""
+    return pb.PastInstant(
+        time=moment(each.nominal),
+        timer_id=each.timer_id,
+        left_out="" if each.left_out is None else each.left_out.value,
+        lateness=span(max(each.lateness, 0)),
+    )
+
+
+def moment(instant: int | None) -> Timestamp | None:
+    """Microseconds since 1970 as a Timestamp."""
+    return None if instant is None else translate.timestamp(instant)
+
+
+def span(length: int | None) -> Duration | None:
+    """Microseconds as a Duration."""
+    if length is None:
+        return None
+    seconds, rest = divmod(length, SECOND)
+    return Duration(seconds=seconds, nanos=rest * 1_000)

@@ -1,0 +1,153 @@
+"""What `RecurrenceService` offers: recurrences between protobuf messages and core's values."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+from relay.api import recurrence_values as values
+from relay.api import translate
+from relay.core import validate
+from relay.core.errors import InvalidField
+from relay.core.ports import MAX_PER_CALL
+from relay.core.recurring.recurrence import Kept, Recurrence
+from relay.core.timers import Change
+from relay.engine.engine import Engine
+from relay.engine.recurring.recurrences import MOST_SHOWN, Put
+from relay.rules import TZDATA
+from relay.v1 import recurrence_service_pb2 as pb
+
+DEFAULT_PAGE = 100
+DEFAULT_SHOWN = 10
+
+PUTS = {
+    Put.CREATED: pb.PUT_RESULT_CREATED,
+    Put.REPLACED: pb.PUT_RESULT_REPLACED,
+    Put.UNCHANGED: pb.PUT_RESULT_UNCHANGED,
+}
+
+
+class Named(Protocol):
+    """A request that names a recurrence."""
+
+    topic: str
+    recurrence_id: str
+
+
+class RecurrenceCalls:
+    """See `proto/relay/v1/recurrence_service.proto`. Every failure is raised as a `ServiceError`."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def put(self, request: pb.PutRecurrenceRequest) -> pb.PutRecurrenceResponse:
+        """Keep a recurrence. Raises `InvalidField`, `OtherVersion`."""
+        if request.HasField("if_version") and request.if_version < 0:
+            raise InvalidField("if_version", f"is {request.if_version}; give 0 or more")
+        with values.fields_of("recurrence."):
+            topic, wanted = self.read(request.recurrence)
+            kept, result = await self._engine.recurrences.put(
+                topic, wanted, if_version=request.if_version if request.HasField("if_version") else None
+            )
+        return pb.PutRecurrenceResponse(recurrence=values.recurrence(topic, kept), result=PUTS[result])
+
+    def read(self, spec: pb.RecurrenceSpec) -> tuple[str, Recurrence]:
+        """Check and translate a recurrence, which has its topic beside it. Raises `InvalidField`, whose field
+        is one of the spec, such as `rule.cron`."""
+        topic = self._engine.admit("topic", spec.topic)
+        return topic, values.wanted(spec, self._engine.max_payload_bytes(topic))
+
+    async def get(self, request: pb.GetRecurrenceRequest) -> pb.GetRecurrenceResponse:
+        """Read a recurrence. Raises `RecurrenceNotFound`."""
+        topic, kept = await self._kept(request)
+        return pb.GetRecurrenceResponse(recurrence=values.recurrence(topic, kept))
+
+    async def list(self, request: pb.ListRecurrencesRequest) -> pb.ListRecurrencesResponse:
+        """Read one page of a topic's. Raises `InvalidField`."""
+        topic = self._engine.admit("topic", request.topic)
+        if not 0 <= request.page_size <= MAX_PER_CALL:
+            raise InvalidField("page_size", f"is {request.page_size}; give 0 to {MAX_PER_CALL}")
+        page = await self._engine.recurrences.page(
+            topic,
+            prefix=request.prefix,
+            limit=request.page_size or DEFAULT_PAGE,
+            cursor=request.page_token,
+        )
+        return pb.ListRecurrencesResponse(
+            recurrences=[
+                values.recurrence(topic, kept, brief=True)
+                for kept in page.kept
+                if not request.HasField("paused") or request.paused is (kept.standing.paused is not None)
+            ],
+            next_page_token=page.cursor,
+        )
+
+    async def preview(self, request: pb.PreviewRecurrenceRequest) -> pb.PreviewRecurrenceResponse:
+        """Show the instants of a rule. Raises `InvalidField`."""
+        if not 0 <= request.count <= MOST_SHOWN:
+            raise InvalidField("count", f"is {request.count}; give 0 to {MOST_SHOWN:,}")
+        since = time.time_ns() // 1_000  # nothing follows from it but what is shown
+        if request.HasField("after_time"):
+            since = validate.due(translate.instant("after_time", request.after_time), "after_time")
+        with values.fields_of(""):
+            rule = values.rule(request.rule)
+            found = await self._engine.recurrences.preview(rule, request.count or DEFAULT_SHOWN, since)
+        return pb.PreviewRecurrenceResponse(instants=[values.shown(each) for each in found], tzdata=TZDATA)
+
+    async def pause(self, request: pb.PauseRecurrenceRequest) -> pb.PauseRecurrenceResponse:
+        """Pause a recurrence. Raises `RecurrenceNotFound`, `InvalidField`."""
+        topic, recurrence_id = self._names(request)
+        kept = await self._engine.recurrences.pause(topic, recurrence_id, values.note(request.note))
+        return pb.PauseRecurrenceResponse(recurrence=values.recurrence(topic, kept))
+
+    async def resume(self, request: pb.ResumeRecurrenceRequest) -> pb.ResumeRecurrenceResponse:
+        """End a pause. Raises `RecurrenceNotFound`."""
+        topic, recurrence_id = self._names(request)
+        kept = await self._engine.recurrences.resume(topic, recurrence_id)
+        return pb.ResumeRecurrenceResponse(recurrence=values.recurrence(topic, kept))
+
+    async def trigger(self, request: pb.TriggerRecurrenceRequest) -> pb.TriggerRecurrenceResponse:
+        """Make an occurrence now. Raises `RecurrenceNotFound`."""
+        topic, recurrence_id = self._names(request)
+        return pb.TriggerRecurrenceResponse(
+            timer_id=await self._engine.recurrences.trigger(topic, recurrence_id)
+        )
+
+    async def backfill(self, request: pb.BackfillRecurrenceRequest) -> pb.BackfillRecurrenceResponse:
+        """Make occurrences for instants that have passed. Raises `RecurrenceNotFound`, `InvalidField`."""
+        topic, recurrence_id = self._names(request)
+        since, until = values.between(request)
+        apart = validate.delay(translate.length("interval", request.interval), "interval")
+        done = await self._engine.recurrences.backfill(topic, recurrence_id, since, until, apart=apart)
+        return pb.BackfillRecurrenceResponse(
+            occurrences=done.occurrences,
+            first_time=values.moment(done.first),
+            last_time=values.moment(done.last),
+        )
+
+    async def delete(self, request: pb.DeleteRecurrenceRequest) -> pb.DeleteRecurrenceResponse:
+        """Remove a recurrence, and what waits of it if that is asked for."""
+        topic, recurrence_id = self._names(request)
+        kept = await self._engine.recurrences.remove(topic, recurrence_id)
+        response = pb.DeleteRecurrenceResponse(deleted=kept is not None)
+        if kept is not None and request.cancel_waiting:
+            latest = dict.fromkeys((*(past.timer_id for past in kept.standing.recent), kept.standing.last))
+            for timer_id in filter(None, latest):
+                change, _ = await self._engine.cancel(topic, timer_id)
+                response.cancelled += change is Change.CANCELLED
+        return response
+
+    async def history(self, request: pb.GetRecurrenceHistoryRequest) -> pb.GetRecurrenceHistoryResponse:
+        """Tell what came of the latest instants. Raises `RecurrenceNotFound`."""
+        _, kept = await self._kept(request)
+        return pb.GetRecurrenceHistoryResponse(instants=[values.past(each) for each in kept.standing.recent])
+
+    def _names(self, request: Named) -> tuple[str, str]:
+        return (
+            self._engine.admit("topic", request.topic),
+            validate.name("recurrence_id", request.recurrence_id),
+        )
+
+    async def _kept(self, request: Named) -> tuple[str, Kept]:
+        topic, recurrence_id = self._names(request)
+        return topic, await self._engine.recurrences.get(topic, recurrence_id)

@@ -1,0 +1,350 @@
+"""`relay recur put`, `get`, `list` and their like, by way of `relay.client`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, cast
+
+import typer
+
+from relay.cli.recurrences import shown
+from relay.cli.terminal import known_topics, output, parse, tables
+from relay.cli.terminal.exits import BAD_INPUT, NOT_FOUND, fail
+from relay.cli.terminal.relay_connection import RelayConnection
+from relay.client import RelayClient
+from relay.client.calls.recurrence_values import PutResult, RecurOptions, Recurrence, RuleFields
+
+MAX_PAGE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class TypedRule:
+    """The options that say a rule."""
+
+    cron: str | None
+    rrule: str | None
+    every: str | None
+    anchor: str | None
+    zone: str | None
+    gap: str | None
+    fold: str | None
+    start: str | None
+    end: str | None
+    leave_out: tuple[str, ...]
+
+    def read(self) -> dict[str, Any]:
+        """Return what is given, as the client takes it."""
+        if sum(each is not None for each in (self.cron, self.rrule, self.every)) != 1:
+            fail("give one of --cron, --rrule and --every", BAD_INPUT)
+        moments = {"anchor_time": self.anchor, "start_time": self.start, "end_time": self.end}
+        options = {"anchor_time": "--anchor", "start_time": "--start", "end_time": "--end"}
+        return {
+            **_given(cron=self.cron, rrule=self.rrule, zone=self.zone, gap=self.gap, fold=self.fold),
+            **_lengths(every=self.every),
+            **{
+                name: parse.instant(text, options[name]) for name, text in moments.items() if text is not None
+            },
+            **({"leave_out": self.leave_out} if self.leave_out else {}),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class TypedContent:
+    """The options that say what each occurrence holds."""
+
+    payload: str | None
+    payload_file: Path | None
+    headers: tuple[str, ...]
+    content_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class TypedPolicies:
+    """The options about what happens to occurrences."""
+
+    overlap: str | None
+    catch_up: str | None
+    catch_up_window: str | None
+    jitter: str | None
+    expire_after: str | None
+    max_runs: int
+
+
+def options(rule: TypedRule, content: TypedContent, policies: TypedPolicies) -> RecurOptions:
+    """Return what is given, as the client takes it."""
+    return cast(
+        "RecurOptions",
+        {
+            **rule.read(),
+            "payload": parse.payload(content.payload, content.payload_file),
+            "headers": parse.headers(content.headers),
+            "content_type": content.content_type,
+            **_given(overlap=policies.overlap, catch_up=policies.catch_up),
+            **_lengths(
+                catch_up_window=policies.catch_up_window,
+                jitter=policies.jitter,
+                expire_after=policies.expire_after,
+            ),
+            "max_runs": policies.max_runs,
+        },
+    )
+
+
+def put(
+    connection: RelayConnection,
+    topic: str,
+    recurrence_id: str,
+    given: RecurOptions,
+    if_version: int | None,
+    as_json: bool,
+) -> None:
+    """Keep a recurrence, and show when it fires next."""
+    found = connection.ask(
+        lambda client: client.recur(recurrence_id, topic=topic, if_version=if_version, **given)
+    )
+    if as_json:
+        output.document({**shown.document(found), "result": found.result.value})
+        return
+    called = output.name(topic, recurrence_id)
+    done = (
+        f"left {called} as it is" if found.result is PutResult.UNCHANGED else f"{found.result.value} {called}"
+    )
+    typer.echo(f"{done}: version {found.version}, {_next(found)}")
+
+
+def get(connection: RelayConnection, topic: str, recurrence_id: str, as_json: bool) -> None:
+    """Show a recurrence."""
+    found = connection.ask(lambda client: client.recurrences.get(topic, recurrence_id))
+    if found is None:
+        _fail_missing(topic, recurrence_id)
+    elif as_json:
+        output.document(shown.document(found))
+    else:
+        typer.echo(output.block(shown.rows(found)))
+
+
+def list_(
+    connection: RelayConnection, topic: str, prefix: str, paused: bool | None, limit: int, as_json: bool
+) -> None:
+    """Show up to `limit` recurrences; JSON lines are printed as they come."""
+
+    async def listed(client: RelayClient) -> None:
+        rows: list[tuple[str, ...]] = []
+        size = min(limit + 1, MAX_PAGE)
+        count, has_more = 0, False
+        async for each in client.recurrences.list(topic, prefix=prefix, paused=paused, page_size=size):
+            if count == limit:
+                has_more = True
+                break
+            count += 1
+            if as_json:
+                output.document(shown.document(each))
+            else:
+                next_time = shown.iso(each.next_time) or "ended"
+                left_out, since = shown.counts(each), shown.pause_of(each) if each.paused else ""
+                rows.append(
+                    (each.recurrence_id, shown.when(each), next_time, str(each.runs), left_out, since)
+                )
+        if not count:
+            await known_topics.require(client.topics, topic)
+        if rows:
+            tables.show(tables.table(TITLES, rows))
+        elif not as_json:
+            typer.echo(f"no recurrences in {output.safe(topic)}", err=True)
+        if has_more and not as_json:
+            typer.echo(f"there are more: these are the first {limit} (--limit)", err=True)
+
+    connection.ask(listed)
+
+
+TITLES = ("recurrence id", "rule", "next", "runs>", "left out", "paused")
+
+
+def preview(
+    connection: RelayConnection,
+    topic: str | None,
+    recurrence_id: str | None,
+    rule: TypedRule,
+    count: int,
+    after: str | None,
+    as_json: bool,
+) -> None:
+    """Show instants of a rule that is given, or of one that is kept."""
+    after_time = parse.instant(after, "--after") if after is not None else None
+    given: RuleFields = {}
+    if topic is None:
+        given = cast("RuleFields", rule.read())
+    elif recurrence_id is None:
+        fail("give TOPIC and ID, or neither", BAD_INPUT)
+    else:
+        found = connection.ask(lambda client: client.recurrences.get(topic, recurrence_id))
+        if found is None:
+            _fail_missing(topic, recurrence_id)
+        else:
+            given = rule_of(found)
+    instants = connection.ask(
+        lambda client: client.recurrences.preview(count=count, after_time=after_time, **given)
+    )
+    if as_json:
+        for each in instants:
+            output.document(
+                {
+                    "time": output.iso(each.time),
+                    "local_time": each.local_time.isoformat(),
+                    "left_out": each.left_out,
+                    "shifted": shown.span(each.shifted or None),
+                }
+            )
+    elif instants:
+        rows = [
+            (output.iso(each.time), each.local_time.isoformat(), _note(each.left_out, each.shifted))
+            for each in instants
+        ]
+        tables.show(tables.table(("time", "local time", ""), rows))
+    else:
+        typer.echo("none: the rule has ended", err=True)
+
+
+def rule_of(found: Recurrence) -> RuleFields:
+    """The rule of a recurrence, as arguments."""
+    return cast("RuleFields", _arguments(found, RuleFields.__optional_keys__))
+
+
+def options_of(found: Recurrence) -> RecurOptions:
+    """What a recurrence is, as arguments."""
+    return cast("RecurOptions", _arguments(found, RecurOptions.__optional_keys__))
+
+
+def _arguments(found: Recurrence, names: frozenset[str]) -> dict[str, Any]:
+    """Its fields are named as the arguments are, and empty where none is given."""
+    values = {name: getattr(found, name) for name in names}
+    return {name: value for name, value in values.items() if value not in (None, "")}
+
+
+def pause(connection: RelayConnection, topic: str, recurrence_id: str, note: str, as_json: bool) -> None:
+    """Pause a recurrence."""
+    found = connection.ask(lambda client: client.recurrences.pause(topic, recurrence_id, note))
+    if as_json:
+        output.document(shown.document(found))
+    else:
+        typer.echo(f"paused {output.name(topic, recurrence_id)} until it is resumed")
+
+
+def resume(connection: RelayConnection, topic: str, recurrence_id: str, as_json: bool) -> None:
+    """End a pause."""
+    found = connection.ask(lambda client: client.recurrences.resume(topic, recurrence_id))
+    if as_json:
+        output.document(shown.document(found))
+    else:
+        typer.echo(f"resumed {output.name(topic, recurrence_id)}: {_next(found)}")
+
+
+def trigger(connection: RelayConnection, topic: str, recurrence_id: str, as_json: bool) -> None:
+    """Make an occurrence now."""
+    timer_id = connection.ask(lambda client: client.recurrences.trigger(topic, recurrence_id))
+    if as_json:
+        output.document({"topic": topic, "recurrence_id": recurrence_id, "timer_id": timer_id})
+    elif timer_id:
+        typer.echo(f"made {output.name(topic, timer_id)}")
+    else:
+        called = output.name(topic, recurrence_id)
+        typer.echo(f"made none: the last occurrence of {called} has not ended; see relay recur history")
+
+
+def backfill(
+    connection: RelayConnection,
+    topic: str,
+    recurrence_id: str,
+    start: str,
+    end: str,
+    interval: str,
+    as_json: bool,
+) -> None:
+    """Make occurrences for instants that have passed."""
+    since, until = parse.past(start, "--from"), parse.past(end, "--to")
+    apart = parse.length(interval, "--interval")
+    done = connection.ask(
+        lambda client: client.recurrences.backfill(topic, recurrence_id, since, until, interval=apart)
+    )
+    first, last = shown.iso(done.first_time), shown.iso(done.last_time)
+    if as_json:
+        output.document({"occurrences": done.occurrences, "first_time": first, "last_time": last})
+    elif done.occurrences:
+        typer.echo(f"made {done.occurrences} occurrences, of the instants from {first} to {last}")
+    else:
+        typer.echo("made none: the rule has no instant between the two")
+
+
+def delete(
+    connection: RelayConnection, topic: str, recurrence_id: str, cancel_waiting: bool, as_json: bool
+) -> None:
+    """Remove a recurrence."""
+    done = connection.ask(
+        lambda client: client.recurrences.delete(topic, recurrence_id, cancel_waiting=cancel_waiting)
+    )
+    if as_json:
+        output.document({"topic": topic, "recurrence_id": recurrence_id, **done._asdict()})
+    elif done:
+        told = f", and cancelled {done.cancelled} occurrences" if cancel_waiting else ""
+        typer.echo(f"deleted {output.name(topic, recurrence_id)}{told}")
+    if not done:
+        _fail_missing(topic, recurrence_id)
+
+
+def history(connection: RelayConnection, topic: str, recurrence_id: str, as_json: bool) -> None:
+    """Show what came of the latest instants."""
+    instants = connection.ask(lambda client: client.recurrences.history(topic, recurrence_id))
+    if as_json:
+        for each in instants:
+            output.document(
+                {
+                    "time": output.iso(each.time),
+                    "timer_id": each.timer_id,
+                    "left_out": each.left_out,
+                    "lateness": shown.span(each.lateness),
+                }
+            )
+    elif instants:
+        rows = [
+            (
+                output.iso(each.time),
+                each.timer_id or f"none: {each.left_out}",
+                f"{each.lateness.total_seconds():.3f} s",
+            )
+            for each in instants
+        ]
+        tables.show(tables.table(("time", "occurrence", "late by>"), rows))
+    else:
+        typer.echo("no instant has come yet", err=True)
+
+
+def _next(found: Recurrence) -> str:
+    if found.next_time is None:
+        return "it has ended"
+    paused = ", while it is paused" if found.paused else ""
+    return f"next at {output.iso(found.next_time)}{paused}"
+
+
+def _note(left_out: str, shifted: timedelta) -> str:
+    if left_out:
+        return f"left out: {left_out}"
+    return f"shifted by {shown.span(shifted)}" if shifted else ""
+
+
+def _fail_missing(topic: str, recurrence_id: str) -> None:
+    fail(f"there is no recurrence {output.name(topic, recurrence_id)}", NOT_FOUND)
+
+
+def _given(**texts: str | None) -> dict[str, Any]:
+    return {name: str(text) for name, text in texts.items() if text is not None}
+
+
+def _lengths(**texts: str | None) -> dict[str, Any]:
+    """Read lengths of time, which have options by their names."""
+    return {
+        name: parse.length(text, f"--{name.replace('_', '-')}")
+        for name, text in texts.items()
+        if text is not None
+    }

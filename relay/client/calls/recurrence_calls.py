@@ -1,0 +1,208 @@
+"""The calls of RecurrenceService as steps; see `relay.client.calls.timer_calls`."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from datetime import datetime
+
+from relay.client import arguments, errors
+from relay.client.arguments import Seconds
+from relay.client.calls.backoff import RetryBackoff
+from relay.client.calls.channel import (
+    BACKFILL,
+    DELETE_RECURRENCE,
+    GET_RECURRENCE,
+    HISTORY,
+    LIST_RECURRENCES,
+    PAUSE_RECURRENCE,
+    PREVIEW,
+    PUT_RECURRENCE,
+    RESUME_RECURRENCE,
+    TRIGGER,
+    Method,
+    Request,
+    Response,
+)
+from relay.client.calls.recurrence_values import (
+    MAX_NOTE_BYTES,
+    Backfilled,
+    DeletedRecurrence,
+    NominalInstant,
+    PastInstant,
+    PutRecurrence,
+    RecurOptions,
+    Recurrence,
+    RecurrenceInfo,
+    RuleFields,
+    check_names,
+    read_backfilled,
+    read_instant,
+    read_past,
+    to_rule,
+    to_spec,
+)
+from relay.client.calls.timer_calls import Attempt, Pause, Steps, call
+from relay.v1 import recurrence_service_pb2 as pb
+
+MAX_PAGE = 500
+MAX_SHOWN = 1_000
+MAX_VERSION = 2**63 - 1
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
+"""Seconds between two tries."""
+
+_PATH = re.compile(r"(?:recurrence\.)?(?:rule\.)?")
+"""Where the relay's messages keep what is an argument here."""
+
+
+def put(
+    topic: str, recurrence_id: str, options: RecurOptions, if_version: int | None, timeout: float
+) -> Steps[PutRecurrence]:
+    """Keep a recurrence. Raises `InvalidArgument`, whose field is the name of the argument."""
+    request = pb.PutRecurrenceRequest(recurrence=to_spec(topic, recurrence_id, options))
+    if if_version is not None:
+        arguments.check_count(if_version, "if_version", 0, MAX_VERSION)
+        request.if_version = if_version
+    with _arguments():
+        response = yield from call(PUT_RECURRENCE, request, timeout)
+    return PutRecurrence.from_response(response)
+
+
+def get(topic: str, recurrence_id: str, timeout: float) -> Steps[Recurrence | None]:
+    """Read a recurrence, or None."""
+    check_names(topic, recurrence_id)
+    request = pb.GetRecurrenceRequest(topic=topic, recurrence_id=recurrence_id)
+    try:
+        response = yield from call(GET_RECURRENCE, request, timeout)
+    except errors.NotFound:
+        return None
+    return Recurrence.from_proto(response.recurrence)
+
+
+def page(
+    topic: str, prefix: str, paused: bool | None, page_size: int, token: str, timeout: float
+) -> Steps[tuple[list[RecurrenceInfo], str]]:
+    """Read one page of a topic's, and the token of the next page, which is empty at the end."""
+    request = pb.ListRecurrencesRequest(topic=topic, prefix=prefix, page_size=page_size, page_token=token)
+    if paused is not None:
+        request.paused = paused
+    response = yield from call(LIST_RECURRENCES, request, timeout)
+    return [RecurrenceInfo.from_proto(each) for each in response.recurrences], response.next_page_token
+
+
+def preview(
+    options: RuleFields, count: int, after_time: datetime | None, timeout: float
+) -> Steps[list[NominalInstant]]:
+    """Read the next instants of a rule. Raises `InvalidArgument`, whose field is the name of the argument."""
+    arguments.check_count(count, "count", 1, MAX_SHOWN)
+    request = pb.PreviewRecurrenceRequest(rule=to_rule(options), count=count)
+    if after_time is not None:
+        request.after_time.CopyFrom(arguments.to_timestamp(after_time, "after_time"))
+    with _arguments():
+        response = yield from call(PREVIEW, request, timeout)
+    return [read_instant(each) for each in response.instants]
+
+
+def pause(topic: str, recurrence_id: str, note: str, timeout: float) -> Steps[Recurrence]:
+    """Pause a recurrence. Raises `NotFound`."""
+    check_names(topic, recurrence_id)
+    if (size := arguments.check_text(note, "note")) > MAX_NOTE_BYTES:
+        raise errors.InvalidArgument(
+            f"note has {size} bytes; at most {MAX_NOTE_BYTES:,} are allowed", field="note"
+        )
+    request = pb.PauseRecurrenceRequest(topic=topic, recurrence_id=recurrence_id, note=note)
+    response = yield from call(PAUSE_RECURRENCE, request, timeout)
+    return Recurrence.from_proto(response.recurrence)
+
+
+def resume(topic: str, recurrence_id: str, timeout: float) -> Steps[Recurrence]:
+    """End a pause. Raises `NotFound`."""
+    check_names(topic, recurrence_id)
+    request = pb.ResumeRecurrenceRequest(topic=topic, recurrence_id=recurrence_id)
+    response = yield from call(RESUME_RECURRENCE, request, timeout)
+    return Recurrence.from_proto(response.recurrence)
+
+
+def trigger(topic: str, recurrence_id: str, timeout: float) -> Steps[str]:
+    """Make an occurrence now; return its name, or an empty text. Raises `NotFound`."""
+    check_names(topic, recurrence_id)
+    request = pb.TriggerRecurrenceRequest(topic=topic, recurrence_id=recurrence_id)
+    response = yield from _once(TRIGGER, request, timeout)
+    return response.timer_id
+
+
+def backfill(
+    topic: str,
+    recurrence_id: str,
+    start_time: datetime,
+    end_time: datetime,
+    interval: Seconds,
+    timeout: float,
+) -> Steps[Backfilled]:
+    """Make occurrences for instants that have passed. Raises `NotFound`."""
+    check_names(topic, recurrence_id)
+    request = pb.BackfillRecurrenceRequest(
+        topic=topic,
+        recurrence_id=recurrence_id,
+        start_time=arguments.to_timestamp(start_time, "start_time"),
+        end_time=arguments.to_timestamp(end_time, "end_time"),
+        interval=arguments.to_duration(interval, "interval"),
+    )
+    return read_backfilled((yield from _once(BACKFILL, request, timeout)))
+
+
+def delete(topic: str, recurrence_id: str, cancel_waiting: bool, timeout: float) -> Steps[DeletedRecurrence]:
+    """Remove a recurrence."""
+    check_names(topic, recurrence_id)
+    request = pb.DeleteRecurrenceRequest(
+        topic=topic, recurrence_id=recurrence_id, cancel_waiting=cancel_waiting
+    )
+    response = yield from call(DELETE_RECURRENCE, request, timeout)
+    return DeletedRecurrence(response.deleted, response.cancelled)
+
+
+def history(topic: str, recurrence_id: str, timeout: float) -> Steps[list[PastInstant]]:
+    """Read what came of the latest instants. Raises `NotFound`."""
+    check_names(topic, recurrence_id)
+    request = pb.GetRecurrenceHistoryRequest(topic=topic, recurrence_id=recurrence_id)
+    response = yield from call(HISTORY, request, timeout)
+    return [read_past(each) for each in response.instants]
+
+
+def check_list(topic: str, prefix: str, page_size: int) -> None:
+    """Refuse what is plainly wrong before the first page is asked for."""
+    arguments.check_name(topic, "topic")
+    arguments.check_text(prefix, "prefix")
+    arguments.check_count(page_size, "page_size", 1, MAX_PAGE)
+
+
+def _once(method: Method[Request, Response], request: Request, timeout: float) -> Steps[Response]:
+    """Call, and call again only while no relay can be reached, for `timeout` seconds in all: a call that a
+    relay has may have its effect, and another one would have it twice. Raises `CallError`."""
+    end = time.monotonic() + timeout
+    backoff = RetryBackoff(FIRST_PAUSE, LONGEST_PAUSE)
+    while True:
+        try:
+            response: Response = yield Attempt(method, request, max(end - time.monotonic(), 0.001))
+        except errors.Unavailable as error:
+            pause = backoff.next()
+            if error.unanswered or error.retry_after is not None or time.monotonic() + pause >= end:
+                raise
+        else:
+            return response
+        yield Pause(pause)
+
+
+@contextmanager
+def _arguments() -> Generator[None, None, None]:
+    """Within the block, errors of the relay name arguments."""
+    try:
+        yield
+    except errors.InvalidArgument as error:
+        field = _PATH.sub("", error.field, count=1)
+        message = error.message
+        if error.field and message.startswith(error.field):
+            message = f"{field or 'rule'}{message.removeprefix(error.field)}"
+        raise errors.InvalidArgument(message, field=field) from None

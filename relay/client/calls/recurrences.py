@@ -1,0 +1,180 @@
+"""Recurrences: what comes again and again, and what people do about it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from datetime import datetime
+from typing import Unpack
+
+from relay.client import arguments
+from relay.client.arguments import Seconds
+from relay.client.calls import recurrence_calls as calls
+from relay.client.calls.channel import SyncWire, Wire
+from relay.client.calls.recurrence_values import (
+    Backfilled,
+    DeletedRecurrence,
+    NominalInstant,
+    PastInstant,
+    Recurrence,
+    RecurrenceInfo,
+    RuleFields,
+)
+from relay.client.calls.timer_calls import run, run_blocking
+
+__all__ = ["Recurrences", "SyncRecurrences"]
+
+
+class Recurrences:
+    """The recurrences of all topics, on asyncio; `RelayClient.recur` makes one. `timeout` (seconds) bounds
+    each call with its retries.
+
+    Every method raises `CallError`; an `InvalidArgument` names the argument. Those that are about one
+    recurrence raise `NotFound` where there is no such recurrence, but for `get` and `delete`.
+
+    >>> async for recurrence in client.recurrences.list("reports", paused=True):
+    ...     await client.recurrences.resume("reports", recurrence.recurrence_id)
+    """
+
+    def __init__(self, wire: Callable[[], Wire], timeout: float) -> None:
+        self._wire = wire
+        self._timeout = arguments.to_timeout(timeout)
+
+    async def get(self, topic: str, recurrence_id: str) -> Recurrence | None:
+        """Read a recurrence with its payload; None if it does not exist."""
+        return await run(self._wire(), calls.get(topic, recurrence_id, self._timeout))
+
+    async def list(
+        self, topic: str, *, prefix: str = "", paused: bool | None = None, page_size: int = 100
+    ) -> AsyncIterator[RecurrenceInfo]:
+        """Go through a topic's recurrences in the order of their ids, without payloads: those whose ids begin
+        with `prefix`, and with `paused` only those that are, or are not.
+
+        Pages of `page_size` recurrences (1 to 500) are read as they are needed.
+        """
+        calls.check_list(topic, prefix, page_size)
+        token = ""
+        while True:
+            found, token = await run(
+                self._wire(), calls.page(topic, prefix, paused, page_size, token, self._timeout)
+            )
+            for each in found:
+                yield each
+            if not token:
+                return
+
+    async def preview(
+        self, *, count: int = 10, after_time: datetime | None = None, **rule: Unpack[RuleFields]
+    ) -> Sequence[NominalInstant]:
+        """Read the first `count` instants (1 to 1,000) of a rule after `after_time`, or from now on. Fewer
+        come if the rule ends. The arguments of the rule are those of `RelayClient.recur`."""
+        return await run(self._wire(), calls.preview(rule, count, after_time, self._timeout))
+
+    async def pause(self, topic: str, recurrence_id: str, note: str = "") -> Recurrence:
+        """Let no occurrence come until `resume`; what waits already stays. `note` says why, in at most 1,024
+        bytes."""
+        return await run(self._wire(), calls.pause(topic, recurrence_id, note, self._timeout))
+
+    async def resume(self, topic: str, recurrence_id: str) -> Recurrence:
+        """End a pause."""
+        return await run(self._wire(), calls.resume(topic, recurrence_id, self._timeout))
+
+    async def trigger(self, topic: str, recurrence_id: str) -> str:
+        """Make an occurrence now, beside the rule. Return its timer_id; empty if the occurrence before has
+        not ended, and this one is left out or kept until then.
+
+        A call that a relay has got is not repeated: an error may mean that the occurrence was made.
+        """
+        return await run(self._wire(), calls.trigger(topic, recurrence_id, self._timeout))
+
+    async def backfill(
+        self,
+        topic: str,
+        recurrence_id: str,
+        start_time: datetime,
+        end_time: datetime,
+        *,
+        interval: Seconds = 0.0,
+    ) -> Backfilled:
+        """Make occurrences for the instants from `start_time` to before `end_time`, which has passed,
+        whatever has come of them before: at most 500, each due `interval` after the one before.
+
+        A call that a relay has got is not repeated, as with `trigger`.
+        """
+        steps = calls.backfill(topic, recurrence_id, start_time, end_time, interval, self._timeout)
+        return await run(self._wire(), steps)
+
+    async def delete(
+        self, topic: str, recurrence_id: str, *, cancel_waiting: bool = False
+    ) -> DeletedRecurrence:
+        """Remove a recurrence. What is returned is true if it was there. With `cancel_waiting`, its latest
+        occurrences that have not ended are cancelled, too; otherwise they are left."""
+        return await run(self._wire(), calls.delete(topic, recurrence_id, cancel_waiting, self._timeout))
+
+    async def history(self, topic: str, recurrence_id: str) -> Sequence[PastInstant]:
+        """Read what came of the latest nominal instants, at most 16, the latest one at the end."""
+        return await run(self._wire(), calls.history(topic, recurrence_id, self._timeout))
+
+
+class SyncRecurrences:
+    """The same calls, made in the calling thread; see `Recurrences`."""
+
+    def __init__(self, wire: Callable[[], SyncWire], timeout: float) -> None:
+        self._wire = wire
+        self._timeout = arguments.to_timeout(timeout)
+
+    def get(self, topic: str, recurrence_id: str) -> Recurrence | None:
+        """See `Recurrences.get`."""
+        return run_blocking(self._wire(), calls.get(topic, recurrence_id, self._timeout))
+
+    def list(
+        self, topic: str, *, prefix: str = "", paused: bool | None = None, page_size: int = 100
+    ) -> Iterator[RecurrenceInfo]:
+        """See `Recurrences.list`."""
+        calls.check_list(topic, prefix, page_size)
+        token = ""
+        while True:
+            found, token = run_blocking(
+                self._wire(), calls.page(topic, prefix, paused, page_size, token, self._timeout)
+            )
+            yield from found
+            if not token:
+                return
+
+    def preview(
+        self, *, count: int = 10, after_time: datetime | None = None, **rule: Unpack[RuleFields]
+    ) -> Sequence[NominalInstant]:
+        """See `Recurrences.preview`."""
+        return run_blocking(self._wire(), calls.preview(rule, count, after_time, self._timeout))
+
+    def pause(self, topic: str, recurrence_id: str, note: str = "") -> Recurrence:
+        """See `Recurrences.pause`."""
+        return run_blocking(self._wire(), calls.pause(topic, recurrence_id, note, self._timeout))
+
+    def resume(self, topic: str, recurrence_id: str) -> Recurrence:
+        """See `Recurrences.resume`."""
+        return run_blocking(self._wire(), calls.resume(topic, recurrence_id, self._timeout))
+
+    def trigger(self, topic: str, recurrence_id: str) -> str:
+        """See `Recurrences.trigger`."""
+        return run_blocking(self._wire(), calls.trigger(topic, recurrence_id, self._timeout))
+
+    def backfill(
+        self,
+        topic: str,
+        recurrence_id: str,
+        start_time: datetime,
+        end_time: datetime,
+        *,
+        interval: Seconds = 0.0,
+    ) -> Backfilled:
+        """See `Recurrences.backfill`."""
+        steps = calls.backfill(topic, recurrence_id, start_time, end_time, interval, self._timeout)
+        return run_blocking(self._wire(), steps)
+
+    def delete(self, topic: str, recurrence_id: str, *, cancel_waiting: bool = False) -> DeletedRecurrence:
+        """See `Recurrences.delete`."""
+        return run_blocking(self._wire(), calls.delete(topic, recurrence_id, cancel_waiting, self._timeout))
+
+    def history(self, topic: str, recurrence_id: str) -> Sequence[PastInstant]:
+        """See `Recurrences.history`."""
+        return run_blocking(self._wire(), calls.history(topic, recurrence_id, self._timeout))
