@@ -7,6 +7,7 @@ each other without loss until the year 2242; beyond, doubles are coarser than a 
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Iterable
 
 SECOND = 1_000_000
@@ -73,3 +74,13 @@ def _from_odd_score(score: float) -> int:
 def micros(seconds: float) -> int:
     """Turn a length of time in seconds into whole microseconds, rounded up."""
     return math.ceil(seconds * SECOND)
+
+
+def spread_of(timer_id: str, window_us: int) -> int:
+    """Return the place of a timer within a window, in microseconds: 0 to `window_us` - 1, or 0.
+
+    This is `window_us * half >> 31`, of which `half` is the CRC-32 of the id's UTF-8 bytes without its last
+    bit, so that signed numbers of 64 bits suffice: of a window of a * 2**31 + b it is
+    `a * half + (b * half >> 31)`. `tests/core/spread.json` has examples for other languages.
+    """
+    return window_us * (zlib.crc32(timer_id.encode()) >> 1) >> 31

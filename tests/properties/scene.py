@@ -8,7 +8,7 @@ from typing import Any, ClassVar, TypeVar
 
 from hypothesis.stateful import RuleBasedStateMachine
 
-from relay.core.timers import NO_CONDITION, Change, Condition, NewTimer, Scheduled
+from relay.core.timers import KEEP_EXISTING, NO_CONDITION, REPLACE, Change, Condition, NewTimer, Scheduled
 from relay.store.codec import envelope
 from tests.properties.ledger import Ledger
 from tests.properties.replay import Replay
@@ -57,7 +57,13 @@ class Scene(RuleBasedStateMachine):
         told, asked = self._condition(timer_id, condition)
         intents = [self.ledger.intend(self.bench.now + offset), self.ledger.intend(self.bench.now)]
         timers = [
-            NewTimer(timer_id, intent.payload, intent.due, create=create, condition=asked)
+            NewTimer(
+                timer_id,
+                intent.payload,
+                intent.due,
+                intent=KEEP_EXISTING if create else REPLACE,
+                condition=asked,
+            )
             for intent in intents
         ]
         results = self._do(self.bench.store.schedule(self.bench.topic, timers, max_waiting=max_waiting))

@@ -26,7 +26,7 @@ from relay.store.timeline.topics import RedisTopics
 from relay.store.verbs.bulk import pace
 from tests.worlds.scripts.asking import NOW, Scheduling
 from tests.worlds.scripts.rules import Break
-from tests.worlds.scripts.states import ENVELOPE, Letter, State, letter_of, text_of_id, written
+from tests.worlds.scripts.states import ENVELOPE, Letter, State, letter_of, packed, text_of_id, written
 from tests.worlds.scripts.texts import texts
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from tests.servers import RunningServer
 
+LIMIT = b"debounced "
 GRACE = 60 * SECOND
 
 
@@ -180,7 +181,7 @@ class Bench(Scheduling):
         self,
         timer_id: str | bytes,
         at: float,
-        lease: LeaseRecord | None = None,
+        lease: LeaseRecord | str | None = None,
         *,
         stored: bytes | None = ENVELOPE,
     ) -> None:
@@ -189,7 +190,7 @@ class Bench(Scheduling):
         if stored is not None:
             self.put_payload(timer_id, stored)
         if lease is not None:
-            self.put_record(timer_id, lease_record._RECORD.pack(*lease))
+            self.put_record(timer_id, packed(lease))
 
     def put_payload(self, timer_id: str | bytes, stored: bytes = ENVELOPE) -> None:
         self.raw.hset(self.payloads, cast("str", timer_id), cast("str", stored))
@@ -206,13 +207,15 @@ class Bench(Scheduling):
         timeline = cast("list[tuple[bytes, float]]", self.raw.zrange(self.timeline, 0, -1, withscores=True))
         payloads = cast("dict[bytes, bytes]", self.raw.hgetall(self.payloads))
         leases = cast("dict[bytes, bytes]", self.raw.hgetall(self.leases))
+        records = {timer_id: raw for timer_id, raw in leases.items() if not raw.startswith(LIMIT)}
         till = cast("bytes | None", self.raw.get(self.pause))
         return State(
             {text_of_id(timer_id): at for timer_id, at in timeline},
             {text_of_id(timer_id): stored for timer_id, stored in payloads.items()},
-            {text_of_id(timer_id): lease_record.read(raw) for timer_id, raw in leases.items()},
+            {text_of_id(timer_id): lease_record.read(raw) for timer_id, raw in records.items()},
             tuple(letter_of(fields) for _, fields in self.stored_letters()),
             None if till is None else int(till),
+            {text_of_id(timer_id): raw.decode() for timer_id, raw in leases.items() if raw.startswith(LIMIT)},
         )
 
     def stored_letters(self) -> list[tuple[str, dict[bytes, bytes]]]:
