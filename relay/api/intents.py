@@ -7,7 +7,7 @@ from google.protobuf.duration_pb2 import Duration
 from relay.api.times import instant, length
 from relay.core import validate
 from relay.core.errors import InvalidField
-from relay.core.instants import spread_of
+from relay.core.instants import SECOND, spread_of
 from relay.core.timers import REPLACE, Debounce, Intent, OnConflict
 from relay.v1 import timer_pb2 as pb
 from relay.v1 import timer_service_pb2 as service
@@ -17,7 +17,7 @@ Said = pb.TimerSpec | service.ScheduleColumnsRequest
 
 MODES = {
     service.SCHEDULE_MODE_UNSPECIFIED: None,
-    service.SCHEDULE_MODE_REPLACE: REPLACE,
+    service.SCHEDULE_MODE_REPLACE: None,
     service.SCHEDULE_MODE_CREATE: OnConflict.KEEP_EXISTING,
 }
 ON_CONFLICT = {
@@ -27,6 +27,9 @@ ON_CONFLICT = {
     service.ON_CONFLICT_KEEP_LATEST: OnConflict.KEEP_LATEST,
     service.ON_CONFLICT_KEEP_EXISTING: OnConflict.KEEP_EXISTING,
 }
+LONGEST = 1_000 * 366 * 86_400 * SECOND
+"""Of a run of debounced timers, in microseconds: none ends after the year 9999."""
+
 EXCLUDED = ("due_time", "delay", "due_times_us", "delays_us", "spread", "expire_time", "expire_after")
 """What a debounced timer does not go with."""
 
@@ -45,11 +48,20 @@ def on_conflict(request: Asking) -> OnConflict | None:
     return MODES[request.mode] if said is None else said
 
 
+def is_apart(spec: pb.TimerSpec) -> bool:
+    """Whether anything but its time says when a timer is due."""
+    return spec.HasField("spread") or spec.HasField("debounce") or spec.HasField("at_most")
+
+
 def when(spec: pb.TimerSpec, timer_id: str, said: OnConflict | None) -> tuple[int | None, int | None, Intent]:
     """Return when a timer is due, as an instant or as a delay, and what becomes of one that has its id.
     Raises `InvalidField`."""
     debounce = debounced(spec, said)
     if debounce is not None:
+        if not spec.timer_id:
+            raise InvalidField(
+                "timer_id", "is empty; give one with debounce, which is about timers of one id"
+            )
         return None, *debounce
     place = spread_of(timer_id, spread(spec))
     intent = said or REPLACE
@@ -73,7 +85,7 @@ def debounced(message: Said, said: OnConflict | None) -> tuple[int, Debounce] | 
         if _has(message, field):
             raise InvalidField("debounce", f"is set beside {field}; leave one of the two out")
     if said is not None:
-        raise InvalidField("debounce", "is set beside on_conflict or mode; leave one of the two out")
+        raise InvalidField("debounce", "is set beside on_conflict or CREATE; leave one of the two out")
     delay = _positive("debounce", message.debounce)
     if not message.HasField("at_most"):
         return delay, Debounce()
@@ -99,4 +111,6 @@ def _positive(field: str, message: Duration) -> int:
     value = validate.delay(length(field, message), field)
     if not value:
         raise InvalidField(field, "is 0; give more")
+    if value > LONGEST:
+        raise InvalidField(field, "is longer than 1000 years; give less")
     return value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 
-from relay.api.intents import when
+from relay.api.intents import is_apart, when
 from relay.api.times import instant, length
 from relay.core import validate
 from relay.core.errors import InvalidField
@@ -89,7 +89,7 @@ def new_timers(
     content_types = [spec.content_type for spec in specs]
     for each in set(content_types):
         validate.content_type(each)
-    if any(spec.HasField("spread") or spec.HasField("at_most") for spec in specs):
+    if any(map(is_apart, specs)):
         return None
     expiries = [expiry(spec, due) for spec, due in zip(specs, dues, strict=True)]
     bare = headers({}, trace)
