@@ -158,15 +158,13 @@ def fate(life: TimerLife, instant: int, limits: Limits) -> Reason | None:
     return Reason.AGE if too_old else None
 
 
-def kept(life: TimerLife, intent: Intent, due: int) -> Change | None:
-    """Whether the timer that is there is kept, and not the new one, which is due at `due`."""
+def stands(intent: Intent, there: int, due: int) -> bool:
+    """Whether a timer that is due `there` stands, and not the new one, which is due at `due`."""
     if intent is OnConflict.KEEP_EARLIEST:
-        keeps = life.due <= due
-    elif intent is OnConflict.KEEP_LATEST:
-        keeps = life.due >= due
-    else:
-        keeps = intent is OnConflict.KEEP_EXISTING
-    return Change.UNCHANGED if keeps else None
+        return there <= due
+    if intent is OnConflict.KEEP_LATEST:
+        return there >= due
+    return intent is OnConflict.KEEP_EXISTING
 
 
 def refusal(life: TimerLife, condition: Condition) -> Change | None:
@@ -189,7 +187,8 @@ def _holds(life: TimerLife | None, nonce: bytes) -> bool:
 
 def _schedule(life: TimerLife | None, given: Given) -> Effect:
     if life is not None:
-        refused = kept(life, given.intent, given.due) or refusal(life, given.condition)
+        kept = stands(given.intent, life.due, given.due)
+        refused = Change.UNCHANGED if kept else refusal(life, given.condition)
     elif given.condition != NO_CONDITION:
         refused = Change.GONE
     else:

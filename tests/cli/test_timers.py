@@ -161,8 +161,8 @@ def test_a_relay_that_is_just_starting_is_waited_for(run: Run, monkeypatch: pyte
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["t"], "give --in or --at"),
-        (["t", "--in", "1", "--at", "2030-01-01T00:00:00Z"], "give --in or --at"),
+        (["t"], "give one of --in, --at and --debounce"),
+        (["t", "--in", "1", "--at", "2030-01-01T00:00:00Z"], "give one of --in, --at and --debounce"),
         (["t", "--in", "soon"], "--in: must be a length of time"),
         (["t", "--in", "5 s"], "--in: must be a length of time"),
         (["t", "--in", ""], "--in: must be a length of time"),

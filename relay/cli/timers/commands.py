@@ -11,6 +11,7 @@ import typer
 from relay.cli.terminal.options import (
     DEFAULT_TARGET,
     TIMERS,
+    Conflict,
     Json,
     Limit,
     Target,
@@ -27,15 +28,6 @@ class ListState(StrEnum):
 
     pending = "pending"
     leased = "leased"
-
-
-class Conflict(StrEnum):
-    """Which timer stands where one with the id exists."""
-
-    REPLACE = "replace"
-    KEEP_EARLIEST = "keep-earliest"
-    KEEP_LATEST = "keep-latest"
-    KEEP_EXISTING = "keep-existing"
 
 
 @app.command(rich_help_panel=TIMERS)

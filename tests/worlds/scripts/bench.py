@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from relay.core.instants import SECOND
 from relay.core.journal import JournalBatch, Journals
 from relay.core.partitions import Layout, layout_of, topic_of
+from relay.core.timers import REPLACE, OnConflict
 from relay.store.bulk.columns_call import LoadRows, PackedRows
 from relay.store.bulk.inserting import Inserted, Inserting
 from relay.store.bulk.store import BulkStore
@@ -128,16 +129,16 @@ class Bench(Scheduling):
         return Loaded(*(new - old for new, old in zip(self.loading.done, before, strict=True)))
 
     def insert(
-        self, *timer_ids: str, run: str = "r", due: int | None = None, spare: bool = False
+        self, *timer_ids: str, run: str = "r", due: int | None = None, on_conflict: OnConflict = REPLACE
     ) -> Inserted:
         """Insert them as one batch of a run; what became of them."""
         due = self.now + SECOND if due is None else due
         rows = LoadRows(0, timer_ids, [due] * len(timer_ids), [ENVELOPE] * len(timer_ids), [])
-        return self.insert_rows(rows, run=run, spare=spare)
+        return self.insert_rows(rows, run=run, on_conflict=on_conflict)
 
-    def insert_rows(self, rows: LoadRows, *, run: str = "r", spare: bool = False) -> Inserted:
+    def insert_rows(self, rows: LoadRows, *, run: str = "r", on_conflict: OnConflict = REPLACE) -> Inserted:
         """The same for any rows."""
-        inserting = Inserting(self.bulk, run, spare=spare)
+        inserting = Inserting(self.bulk, run, on_conflict=on_conflict)
         inserting.insert(self.topic, PackedRows.of(rows))
         inserting.flush()
         return inserting.done
