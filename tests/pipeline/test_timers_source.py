@@ -206,7 +206,10 @@ def test_which_timer_stands_and_where_in_a_window(timers: Timers) -> None:
     )
     timers.write(sooner, spread="600", on_conflict="keep_earliest", run_id="two")
     place = {name: timedelta(microseconds=spread_of(name, 600_000_000)) for name in "ab"}
-    found = {row["timer_id"]: (row["due_time"], bytes(row["payload"])) for row in timers.rows(timers.read())}
+    found = {
+        row["timer_id"]: (row["due_time"].astimezone(UTC), bytes(row["payload"]))
+        for row in timers.rows(timers.read())
+    }
     assert found == {"a": (DUE - timedelta(days=1) + place["a"], b"2"), "b": (DUE + place["b"], b"1")}
 
 
