@@ -11,7 +11,7 @@
 ...         await client.run()    # until SIGTERM or SIGINT
 """
 
-from relay.client.calls.change_values import ChangeResult, TimerChange
+from relay.client.calls.change_values import ChangeResult, OnConflict, TimerChange
 from relay.client.calls.channel import DEFAULT_TARGET
 from relay.client.calls.timer_values import (
     NewTimer,
@@ -67,6 +67,7 @@ __all__ = [
     "Nack",
     "NewTimer",
     "NotFound",
+    "OnConflict",
     "PushHandlers",
     "RedriveResult",
     "Reject",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.lua.breaks_failure import THE_DEAD, THE_PEOPLE, THE_TERMS
 from tests.lua.breaks_insert import OF_INSERT
+from tests.lua.breaks_intents import OF_INTENTS
 from tests.lua.breaks_journal import THE_JOURNAL
 from tests.lua.breaks_layout import OF_LAYOUT
 from tests.lua.breaks_load import OF_LOAD
@@ -255,6 +256,7 @@ BREAKS = {
     **THE_JOURNAL,
     **OF_LOAD,
     **OF_INSERT,
+    **OF_INTENTS,
     **OF_LAYOUT,
     **OF_MOVE,
     **OF_RECUR,

@@ -22,6 +22,7 @@ from tests.lua import test_schedule as schedule
 from tests.lua import test_settle as settle
 from tests.lua.breaks import BREAKS
 from tests.lua.breaks_insert import KILLERS as OF_INSERT
+from tests.lua.breaks_intents import KILLERS as OF_INTENTS
 from tests.lua.breaks_layout import KILLERS as OF_LAYOUT
 from tests.lua.breaks_move import KILLERS as OF_MOVE
 from tests.lua.breaks_recur import KILLERS as OF_RECUR
@@ -164,6 +165,7 @@ KILLERS: dict[str, tuple[Scenario, ...]] = {
     **OF_JOURNAL,
     **OF_LOAD,
     **OF_INSERT,
+    **OF_INTENTS,
     **OF_LAYOUT,
     **OF_MOVE,
     **OF_RECUR,

@@ -12,7 +12,7 @@ import pytest
 from relay.core.errors import GivenUp, StoreError, StoreUnavailable, UnfitServer
 from relay.core.journal import Journals
 from relay.core.outcomes import ClaimRequest, Extension, Verb, Verdict
-from relay.core.timers import Change, NewTimer
+from relay.core.timers import KEEP_EXISTING, Change, NewTimer
 from relay.store.server.cluster.topology import FLOOR
 from relay.store.server.fitness import check_server
 from relay.store.server.server import Server
@@ -242,7 +242,7 @@ async def test_a_call_in_the_middle_of_a_move_runs_once(shared: Cluster, server:
     async def write() -> None:
         while not done:
             name = str(next(names))
-            (told,) = await store.schedule(topic, [NewTimer(name, b"x", due=LATER, create=True)])
+            (told,) = await store.schedule(topic, [NewTimer(name, b"x", due=LATER, intent=KEEP_EXISTING)])
             assert told.stored
             made.append(name)
 
