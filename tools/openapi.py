@@ -219,18 +219,13 @@ def body(operation: Operation, schemas: Schemas) -> Schema:
         schema = schemas.object(spec, taken=True, without=places)
         rest = schemas.object(descriptor, taken=True, without=("timer",))
         schema["properties"] |= rest["properties"]
-<<<<<<< HEAD
-        return {**schema, "oneOf": ONE_TIME}
+        return {**schema, "allOf": [*schema["allOf"], ONE_WORD], "oneOf": ONE_TIME}
     if descriptor.name == "PutRecurrenceRequest":  # so do those of the recurrence
         spec = descriptor.fields_by_name["recurrence"].message_type
         schema = schemas.object(spec, taken=True, without=("topic", "recurrence_id"))
         schema["properties"] |= schemas.object(descriptor, taken=True, without=("recurrence",))["properties"]
         return {**schema, "required": ["rule"]}
     elsewhere = ("topic", "timer_id", "recurrence_id", "received", "acknowledged")
-=======
-        return {**schema, "allOf": [*schema["allOf"], ONE_WORD], "oneOf": ONE_TIME}
-    elsewhere = ("topic", "timer_id", "received", "acknowledged")
->>>>>>> intents
     places = tuple(name for name in elsewhere if name in descriptor.fields_by_name)
     schema = schemas.object(descriptor, taken=True, without=places)
     if descriptor.name == "ScheduleBatchRequest":

@@ -9,13 +9,8 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
 from relay.client import arguments, connection_log, errors
-<<<<<<< HEAD
 from relay.client.calls import batches, recurrence_calls, timer_calls
-from relay.client.calls.change_values import TimerChange
-=======
-from relay.client.calls import batches, timer_calls
 from relay.client.calls.change_values import OnConflict, TimerChange
->>>>>>> intents
 from relay.client.calls.channel import Wire, target_or_default
 from relay.client.calls.recurrence_values import PutRecurrence, RecurOptions
 from relay.client.calls.recurrences import Recurrences

@@ -10,13 +10,8 @@ from types import TracebackType
 from typing import Self, TypeVar, Unpack
 
 from relay.client import arguments
-<<<<<<< HEAD
 from relay.client.calls import batches, recurrence_calls, timer_calls
-from relay.client.calls.change_values import TimerChange
-=======
-from relay.client.calls import batches, timer_calls
 from relay.client.calls.change_values import OnConflict, TimerChange
->>>>>>> intents
 from relay.client.calls.channel import SyncGrpcWire, SyncWire, target_or_default
 from relay.client.calls.recurrence_values import PutRecurrence, RecurOptions
 from relay.client.calls.recurrences import SyncRecurrences

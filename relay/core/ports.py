@@ -21,7 +21,15 @@ from relay.core.outcomes import (
 )
 from relay.core.partitions import Layout, topic_of
 from relay.core.policy import TopicPolicy
-from relay.core.recurring.recurrence import Due, Kept, Recurrence, RecurrencePage, Standing, Turn, Turned
+from relay.core.recurring.recurrence import (
+    Due,
+    Recurrence,
+    RecurrencePage,
+    Standing,
+    StoredRecurrence,
+    Turn,
+    Turned,
+)
 from relay.core.timers import (
     NO_CONDITION,
     Change,
@@ -154,7 +162,7 @@ class RecurrenceStore(Protocol):
     each call is about one partition, but for `page`.
     """
 
-    async def get(self, topic: str, recurrence_id: str) -> tuple[int, Kept | None]:
+    async def get(self, topic: str, recurrence_id: str) -> tuple[int, StoredRecurrence | None]:
         """Return now, and a recurrence."""
         ...
 
@@ -173,7 +181,7 @@ class RecurrenceStore(Protocol):
     async def keep(
         self,
         topic: str,
-        before: Kept | None,
+        before: StoredRecurrence | None,
         recurrence: Recurrence,
         standing: Standing,
         now: int,
@@ -185,7 +193,7 @@ class RecurrenceStore(Protocol):
         does."""
         ...
 
-    async def remove(self, topic: str, kept: Kept) -> bool:
+    async def remove(self, topic: str, kept: StoredRecurrence) -> bool:
         """Remove a recurrence that stands as it was read; return False as `keep` does. Its occurrences
         stay."""
         ...

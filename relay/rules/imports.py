@@ -17,7 +17,6 @@ from typing import Any
 from relay.core.errors import InvalidField
 from relay.core.recurring.rule import Rule
 from relay.rules.compiling import compile_rule
-from relay.rules.cron import MACROS
 
 
 @dataclass(slots=True)

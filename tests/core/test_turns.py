@@ -15,11 +15,11 @@ from relay.core.partitions import partition_number
 from relay.core.recurring.nominal import Nominal
 from relay.core.recurring.recurrence import (
     CatchUp,
-    Kept,
     LeftOut,
     Overlap,
     Recurrence,
     Standing,
+    StoredRecurrence,
     Turn,
 )
 from relay.core.recurring.rule import Rule
@@ -29,9 +29,11 @@ START = 1_767_225_600 * SECOND  # 2026-01-01
 MINUTE = 60 * SECOND
 
 
-def kept(*, stands: bool = False, following: int | None = START, last: str = "", **wanted: object) -> Kept:
+def kept(
+    *, stands: bool = False, following: int | None = START, last: str = "", **wanted: object
+) -> StoredRecurrence:
     recurrence = Recurrence("r", Rule(every=MINUTE), b"x", **wanted)  # type: ignore[arg-type]
-    return Kept(recurrence, Standing(version=1, next=following, last=last), stands, b"")
+    return StoredRecurrence(recurrence, Standing(version=1, next=following, last=last), stands, b"")
 
 
 def minutes(since: int = START, count: int = 10_000) -> list[Nominal]:
@@ -42,8 +44,8 @@ def names(made: Turn) -> list[str]:
     return [each.timer_id for each in made.occurrences]
 
 
-def again(made: Turn, *, stands: bool) -> Kept:
-    return Kept(made.kept.recurrence, made.standing, stands, b"")
+def again(made: Turn, *, stands: bool) -> StoredRecurrence:
+    return StoredRecurrence(made.kept.recurrence, made.standing, stands, b"")
 
 
 def test_an_occurrence() -> None:
@@ -115,14 +117,16 @@ def test_one_is_buffered() -> None:
 def test_what_is_buffered_waits_while_it_is_paused() -> None:
     first = turn(kept(stands=True, last="r@before", overlap=Overlap.BUFFER), minutes(), START, "")
     paused = replace(first.standing, paused=START)
-    made = turn(Kept(first.kept.recurrence, paused, False, b""), minutes(START + MINUTE), START + 1, "")
+    made = turn(
+        StoredRecurrence(first.kept.recurrence, paused, False, b""), minutes(START + MINUTE), START + 1, ""
+    )
     assert (names(made), made.standing.buffered) == ([], START)
 
 
 def test_a_pause() -> None:
     """Instants pass and are counted."""
     standing = Standing(version=2, next=START, paused=START - 1)
-    made = turn(Kept(kept().recurrence, standing, False, b""), minutes(), START + MINUTE, "")
+    made = turn(StoredRecurrence(kept().recurrence, standing, False, b""), minutes(), START + MINUTE, "")
     assert (names(made), made.standing.left_out) == ([], {LeftOut.PAUSED: 2})
     assert made.standing.next == START + 2 * MINUTE
 

@@ -14,7 +14,7 @@ from relay.core.journal import RecordKind
 from relay.core.outcomes import Verb
 from relay.core.partitions import Layout
 from relay.core.recurring.nominal import Nominal
-from relay.core.recurring.recurrence import Kept, Overlap, Recurrence, Standing, Turn, Turned
+from relay.core.recurring.recurrence import Overlap, Recurrence, Standing, StoredRecurrence, Turn, Turned
 from relay.core.recurring.rule import Rule
 from relay.core.recurring.turns import turn
 from relay.core.timers import Change, NewTimer
@@ -36,7 +36,7 @@ def store(bench: Bench) -> RedisRecurrences:
     return RedisRecurrences(bench.redis, Carrier(bench.redis))
 
 
-async def put(bench: Bench, name: str = "r", first: int = NOW, **wanted: object) -> Kept:
+async def put(bench: Bench, name: str = "r", first: int = NOW, **wanted: object) -> StoredRecurrence:
     """Keep a recurrence of every minute whose next instant is given, and read it."""
     recurrence = Recurrence(name, Rule(every=MINUTE), b"x", **wanted)  # type: ignore[arg-type]
     standing = Standing(version=1, next=first)
@@ -44,13 +44,13 @@ async def put(bench: Bench, name: str = "r", first: int = NOW, **wanted: object)
     return await read(bench, name)
 
 
-async def read(bench: Bench, name: str = "r") -> Kept:
+async def read(bench: Bench, name: str = "r") -> StoredRecurrence:
     _, kept = await store(bench).get(bench.topic, name)
     assert kept is not None
     return kept
 
 
-def turned(kept: Kept, now: int = NOW) -> Turn:
+def turned(kept: StoredRecurrence, now: int = NOW) -> Turn:
     since = kept.standing.next
     nominals: Iterable[Nominal] = () if since is None else (Nominal(since + n * MINUTE, 0) for n in range(9))
     return turn(kept, nominals, now, "2026a")

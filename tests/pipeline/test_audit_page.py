@@ -9,7 +9,6 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from relay.core.audit import Promise
-
 from relay.pipeline.audit import page as audit_page
 from relay.pipeline.audit import plots
 

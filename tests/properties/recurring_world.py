@@ -18,7 +18,15 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from relay.core.instants import SECOND
 from relay.core.recurring.nominal import Nominal, write_instant
-from relay.core.recurring.recurrence import CatchUp, Kept, Overlap, Recurrence, Standing, Turn, Turned
+from relay.core.recurring.recurrence import (
+    CatchUp,
+    Overlap,
+    Recurrence,
+    Standing,
+    StoredRecurrence,
+    Turn,
+    Turned,
+)
 from relay.core.recurring.rule import Rule
 from relay.core.recurring.turns import triggered, turn
 from relay.store.partitions.carrying import Carrier
@@ -54,7 +62,7 @@ class RecurringWorld(RuleBasedStateMachine):
         self.store = RedisRecurrences(self.bench.redis, Carrier(self.bench.redis))
         self.wanted = Recurrence(NAME, Rule(every=MINUTE), b"x", overlap=overlap, catch_up=catch_up)
         self.computed: list[Turn] = []
-        self.changes: list[tuple[Kept, Standing]] = []
+        self.changes: list[tuple[StoredRecurrence, Standing]] = []
         self.came: Counter[str] = Counter()
         """How often each occurrence was taken in, as the scripts answered."""
         self.since: int | None = None
@@ -66,7 +74,7 @@ class RecurringWorld(RuleBasedStateMachine):
         type(self).steps += 1
         return self.runner.run(call)
 
-    def read(self) -> Kept | None:
+    def read(self) -> StoredRecurrence | None:
         return self.runner.run(self.store.get(self.bench.topic, NAME))[1]
 
     def instants(self, since: int | None) -> list[Nominal]:

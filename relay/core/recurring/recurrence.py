@@ -87,8 +87,8 @@ class Past:
 class Standing:
     """Where a recurrence stands.
 
-    `version` grows with each change that somebody asks for. `next` is the next nominal instant, None if there
-    is none any more. `last` is the timer_id of the last occurrence, and `last_nominal` its nominal instant.
+    `version` grows with each change that somebody asks for. `next` is the next nominal instant; None at
+    the end. `last` is the timer_id of the last occurrence, and `last_nominal` its nominal instant.
     `runs` counts occurrences, `left_out` the nominal instants without one. `buffered` is a nominal instant
     whose occurrence comes once the last one has ended. `paused` is since when it is paused. `further` counts
     the runs that somebody has asked for. `tzdata` is the version of the time zones that `next` was computed
@@ -110,7 +110,7 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredRecurrence:
     """A recurrence as the store keeps it.
 
     `stands`: its last occurrence has not ended. `stamp` is the standing as it is stored: a change is made
@@ -137,7 +137,7 @@ class Turn:
     """What becomes of a recurrence: where it stands then, the occurrences that come, and the one that is
     cancelled, empty for none. It is true only if `kept` is still how things are."""
 
-    kept: Kept
+    kept: StoredRecurrence
     standing: Standing
     occurrences: Sequence[Occurrence] = ()
     cancel: str = ""
@@ -162,7 +162,7 @@ class Due:
 
     now: int
     next: int | None
-    kept: Sequence[Kept]
+    kept: Sequence[StoredRecurrence]
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,5 +170,5 @@ class RecurrencePage:
     """Some recurrences of a topic, in the order of when they are looked at next; `cursor` for the next page,
     empty at the end."""
 
-    kept: Sequence[Kept]
+    kept: Sequence[StoredRecurrence]
     cursor: str

@@ -12,13 +12,13 @@ from relay.core.recurring.nominal import Nominal, write_instant
 from relay.core.recurring.recurrence import (
     WINDOWS,
     CatchUp,
-    Kept,
     LeftOut,
     Occurrence,
     Overlap,
     Past,
     Recurrence,
     Standing,
+    StoredRecurrence,
     Turn,
 )
 from relay.core.recurring.rule import occurrence_name
@@ -43,7 +43,7 @@ RECURRENCE, NOMINAL, RUN, PREVIOUS = (
 run before it."""
 
 
-def turn(kept: Kept, nominals: Iterable[Nominal], now: int, tzdata: str) -> Turn:
+def turn(kept: StoredRecurrence, nominals: Iterable[Nominal], now: int, tzdata: str) -> Turn:
     """What is to become of a recurrence at `now`. `nominals` are the instants of its rule from the standing's
     `next` on; they are read as far as needed."""
     making = _Making(kept, now)
@@ -68,7 +68,7 @@ def turn(kept: Kept, nominals: Iterable[Nominal], now: int, tzdata: str) -> Turn
     return making.turn(None if following is None else following.instant, tzdata)
 
 
-def triggered(kept: Kept, now: int) -> Turn:
+def triggered(kept: StoredRecurrence, now: int) -> Turn:
     """Make an occurrence for `now`, beside the rule; none where the last one has not ended, unless it is
     cancelled then or nobody minds."""
     making = _Making(kept, now)
@@ -77,7 +77,7 @@ def triggered(kept: Kept, now: int) -> Turn:
     return making.turn(kept.standing.next, kept.standing.tzdata)
 
 
-def backfilled(kept: Kept, nominals: Iterable[int], now: int, apart: int) -> Turn:
+def backfilled(kept: StoredRecurrence, nominals: Iterable[int], now: int, apart: int) -> Turn:
     """Make occurrences for nominal instants that have passed, due one `apart` after the other from `now` on,
     whatever has come of these instants before."""
     making = _Making(kept, now)
@@ -97,7 +97,7 @@ def look_at(standing: Standing, now: int) -> int | None:
 class _Making:
     """A turn in the making."""
 
-    def __init__(self, kept: Kept, now: int) -> None:
+    def __init__(self, kept: StoredRecurrence, now: int) -> None:
         self._kept = kept
         self._wanted: Recurrence = kept.recurrence
         self._now = now

@@ -22,11 +22,11 @@ from relay.core.policy import Policies
 from relay.core.ports import Layouts, RecurrenceStore, share
 from relay.core.recurring.nominal import Nominal
 from relay.core.recurring.recurrence import (
-    Kept,
     Overlap,
     Recurrence,
     RecurrencePage,
     Standing,
+    StoredRecurrence,
     Turn,
     Turned,
 )
@@ -97,7 +97,9 @@ class Recurrences:
         self._due_at = due_at
         self._registered = registered
 
-    async def put(self, topic: str, wanted: Recurrence, *, if_version: int | None = None) -> tuple[Kept, Put]:
+    async def put(
+        self, topic: str, wanted: Recurrence, *, if_version: int | None = None
+    ) -> tuple[StoredRecurrence, Put]:
         """Keep a recurrence, in the place of the one that has its id. One that is just as wanted already stays
         as it is. Its first nominal instant is after now; what the old rule has made by now stays, and instants
         that have passed by then are those of the old rule.
@@ -110,7 +112,7 @@ class Recurrences:
         self._registered(topic)
         result = Put.CREATED
 
-        def change(kept: Kept | None, now: int) -> _Change | None:
+        def change(kept: StoredRecurrence | None, now: int) -> _Change | None:
             nonlocal result
             found = 0 if kept is None else kept.standing.version
             if if_version is not None and if_version != found:
@@ -148,7 +150,7 @@ class Recurrences:
         check_pace(rule, instants, now, SHORTEST)
         return next(iter(instants.after(now))).instant
 
-    async def get(self, topic: str, recurrence_id: str) -> Kept:
+    async def get(self, topic: str, recurrence_id: str) -> StoredRecurrence:
         """Return a recurrence. Raises `RecurrenceNotFound`."""
         _, kept = await self._partitioning.begin(
             topic, lambda layout: self._store.get(layout.partition(recurrence_id), recurrence_id)
@@ -170,11 +172,11 @@ class Recurrences:
             raise InvalidField("count", f"is {count}; give 1 to {MOST_SHOWN}")
         return list(islice(compile_rule(rule).after(since), count))
 
-    async def pause(self, topic: str, recurrence_id: str, note: str = "") -> Kept:
+    async def pause(self, topic: str, recurrence_id: str, note: str = "") -> StoredRecurrence:
         """Let no occurrence come until `resume`; instants that pass are counted. One that is paused gets the
         note. Raises `RecurrenceNotFound`."""
 
-        def change(kept: Kept | None, now: int) -> _Change | None:
+        def change(kept: StoredRecurrence | None, now: int) -> _Change | None:
             standing = _there(topic, recurrence_id, kept).standing
             if standing.paused is not None and standing.note == note:
                 return None
@@ -184,10 +186,10 @@ class Recurrences:
 
         return await self._changed(topic, recurrence_id, change)
 
-    async def resume(self, topic: str, recurrence_id: str) -> Kept:
+    async def resume(self, topic: str, recurrence_id: str) -> StoredRecurrence:
         """End a pause. Raises `RecurrenceNotFound`."""
 
-        def change(kept: Kept | None, now: int) -> _Change | None:
+        def change(kept: StoredRecurrence | None, now: int) -> _Change | None:
             standing = _there(topic, recurrence_id, kept).standing
             if standing.paused is None:
                 return None
@@ -196,10 +198,10 @@ class Recurrences:
 
         return await self._changed(topic, recurrence_id, change)
 
-    async def remove(self, topic: str, recurrence_id: str) -> Kept | None:
+    async def remove(self, topic: str, recurrence_id: str) -> StoredRecurrence | None:
         """Remove a recurrence; return what it was, None if there was none. Its occurrences stay."""
 
-        async def remove(layout: Layout) -> Kept | None:
+        async def remove(layout: Layout) -> StoredRecurrence | None:
             partition = layout.partition(recurrence_id)
             for _ in range(TRIES):
                 _, kept = await self._store.get(partition, recurrence_id)
@@ -223,7 +225,7 @@ class Recurrences:
         before. Raises `RecurrenceNotFound`, `InvalidField`."""
         filled: list[int] = []
 
-        def make(kept: Kept, now: int) -> Turn:
+        def make(kept: StoredRecurrence, now: int) -> Turn:
             nonlocal filled
             if until > now:
                 raise InvalidField("end_time", "is in the future; give an instant that has passed")
@@ -233,7 +235,9 @@ class Recurrences:
         await self._made(topic, recurrence_id, make)
         return Backfilled(len(filled), filled[0] if filled else None, filled[-1] if filled else None)
 
-    async def _made(self, topic: str, recurrence_id: str, make: Callable[[Kept, int], Turn]) -> Turn:
+    async def _made(
+        self, topic: str, recurrence_id: str, make: Callable[[StoredRecurrence, int], Turn]
+    ) -> Turn:
         """Write a turn that somebody asks for."""
         self._tickers.follow(topic)
 
@@ -259,12 +263,12 @@ class Recurrences:
         self,
         topic: str,
         recurrence_id: str,
-        change: Callable[[Kept | None, int], _Change | None],
-    ) -> Kept:
+        change: Callable[[StoredRecurrence | None, int], _Change | None],
+    ) -> StoredRecurrence:
         """Change a recurrence; `change` says what it is to be, None to leave it. Instants that have passed are
         settled by the old rule first, so that each has an occurrence or a reason."""
 
-        async def write(layout: Layout) -> Kept:
+        async def write(layout: Layout) -> StoredRecurrence:
             partition = layout.partition(recurrence_id)
             most = share(self._layouts, partition, self._policies(partition).max_waiting)
             for _ in range(TRIES):
@@ -280,13 +284,15 @@ class Recurrences:
                 ):
                     for name in involved(partition):
                         self._tickers.due_at(name, changed.standing.next or LATEST)
-                    return Kept(changed.recurrence, changed.standing, kept is not None and kept.stands, b"")
+                    return StoredRecurrence(
+                        changed.recurrence, changed.standing, kept is not None and kept.stands, b""
+                    )
             raise _too_busy(recurrence_id)
 
         return await self._partitioning.begin(topic, write)
 
 
-def _there(topic: str, recurrence_id: str, kept: Kept | None) -> Kept:
+def _there(topic: str, recurrence_id: str, kept: StoredRecurrence | None) -> StoredRecurrence:
     if kept is None:
         raise RecurrenceNotFound.of(topic, recurrence_id)
     return kept

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from relay.core.errors import InvalidField, OtherLayout, StoreUnavailable
 from relay.core.partitions import involved, layout_of, place_of, topic_of
 from relay.core.ports import MAX_PER_CALL, RecurrenceStore
-from relay.core.recurring.recurrence import Due, Kept, Turn, Turned
+from relay.core.recurring.recurrence import Due, StoredRecurrence, Turn, Turned
 from relay.core.recurring.turns import LOOK_AGAIN, look_at, turn
 from relay.engine.claiming.timetable import REFUSED_WAIT, Timetable
 from relay.engine.redis_health import RedisHealth
@@ -146,7 +146,7 @@ class Ticker:
                 self._due_at(each, first)
 
 
-def turned(kept: Kept, now: int) -> Turn:
+def turned(kept: StoredRecurrence, now: int) -> Turn:
     """What becomes of a recurrence at `now`."""
     standing = kept.standing
     nominals = () if standing.next is None else compile_rule(kept.recurrence.rule).after(standing.next - 1)

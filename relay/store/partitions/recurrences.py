@@ -11,10 +11,10 @@ from relay.core.instants import to_score
 from relay.core.partitions import LEAVING, Layout, layout_of, own_name
 from relay.core.recurring.recurrence import (
     Due,
-    Kept,
     Recurrence,
     RecurrencePage,
     Standing,
+    StoredRecurrence,
     Turn,
     Turned,
 )
@@ -44,12 +44,12 @@ class RedisRecurrences:
         self._server = server
         self._carrier = carrier
 
-    async def get(self, partition: str, recurrence_id: str) -> tuple[int, Kept | None]:
+    async def get(self, partition: str, recurrence_id: str) -> tuple[int, StoredRecurrence | None]:
         """See `RecurrenceStore.get`. One script call."""
         home = await self._home(partition, recurrence_id)
         return await self._read(home, recurrence_id)
 
-    async def _read(self, partition: str, recurrence_id: str) -> tuple[int, Kept | None]:
+    async def _read(self, partition: str, recurrence_id: str) -> tuple[int, StoredRecurrence | None]:
         with asking(partition):
             now, *found = await self._server.call(recur.get(partition, [recurrence_id]))
         return int(now), next(_kept(found), None)
@@ -77,7 +77,7 @@ class RedisRecurrences:
     async def keep(
         self,
         partition: str,
-        before: Kept | None,
+        before: StoredRecurrence | None,
         recurrence: Recurrence,
         standing: Standing,
         now: int,
@@ -100,7 +100,7 @@ class RedisRecurrences:
             ),
         )
 
-    async def remove(self, partition: str, kept: Kept) -> bool:
+    async def remove(self, partition: str, kept: StoredRecurrence) -> bool:
         """See `RecurrenceStore.remove`. One script call."""
         name, before = kept.recurrence.recurrence_id, _next(kept.standing)
         return await self._keep(
@@ -130,7 +130,9 @@ class RedisRecurrences:
         names = names[:limit]
         return RecurrencePage([found[name] for name in names], _write_cursor(names[-1]) if more else "")
 
-    async def _page(self, partition: str, limit: int, first: bytes, last: bytes) -> tuple[list[Kept], bool]:
+    async def _page(
+        self, partition: str, limit: int, first: bytes, last: bytes
+    ) -> tuple[list[StoredRecurrence], bool]:
         _, more, *found = await self._server.call(recur.page(partition, limit, first, last))
         return list(_kept(found)), bool(more)
 
@@ -147,13 +149,15 @@ class RedisRecurrences:
         return layout.filled(partition)
 
 
-def _kept(flat: Sequence[bytes]) -> Iterator[Kept]:
+def _kept(flat: Sequence[bytes]) -> Iterator[StoredRecurrence]:
     """What scripts say of recurrences; see `say_recurrence`. One that nobody can read is left out: it stays as
     it is, and another version may know better."""
     for n in range(0, len(flat), 4):
         name, rule, standing, stands = flat[n : n + 4]
         if rule and standing:
-            yield Kept(read_rule(name.decode(), rule), read_standing(standing), stands == b"1", standing)
+            yield StoredRecurrence(
+                read_rule(name.decode(), rule), read_standing(standing), stands == b"1", standing
+            )
 
 
 def _turn_words(turn: Turn, now: int) -> list[Argument]:
