@@ -1,5 +1,5 @@
-"""One-line breaks of what lets each nominal instant of a recurrence have one occurrence, and the scenarios that
-notice each."""
+"""One-line breaks of what lets each nominal instant of a recurrence have one occurrence, and the scenarios
+that notice each."""
 
 from __future__ import annotations
 

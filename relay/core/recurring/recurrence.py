@@ -47,7 +47,8 @@ class LeftOut(Enum):
 
 
 WINDOWS: Mapping[CatchUp, int] = {CatchUp.LATEST: 0, CatchUp.ALL: 86_400_000_000, CatchUp.NONE: 60_000_000}
-"""How late an instant may still have an occurrence, unless a recurrence says otherwise: a day, or a minute."""
+"""How late an instant may still have an occurrence, unless a recurrence says otherwise: a day, or a
+minute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +75,8 @@ class Recurrence:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """A nominal instant that has passed: the timer_id of its occurrence, or why it has none. `lateness` is how
-    long after it its tick came."""
+    """A nominal instant that has passed: the timer_id of its occurrence, or why it has none. `lateness` is
+    how long after it its tick came."""
 
     nominal: int
     timer_id: str = ""

@@ -100,9 +100,9 @@ class Recurrences:
     async def put(
         self, topic: str, wanted: Recurrence, *, if_version: int | None = None
     ) -> tuple[StoredRecurrence, Put]:
-        """Keep a recurrence, in the place of the one that has its id. One that is just as wanted already stays
-        as it is. Its first nominal instant is after now; what the old rule has made by now stays, and instants
-        that have passed by then are those of the old rule.
+        """Keep a recurrence, in the place of the one that has its id. One that is just as wanted already
+        stays as it is. Its first nominal instant is after now; what the old rule has made by now stays, and
+        instants that have passed by then are those of the old rule.
 
         With `if_version`, only if the recurrence has that version; 0 means that there is none. Raises
         `InvalidField`, `OtherVersion`.
@@ -139,8 +139,8 @@ class Recurrences:
         if dispatch is not Dispatch.LEASE and wanted.overlap is not Overlap.ALLOW:
             raise InvalidField(
                 "overlap",
-                f"is {wanted.overlap.value}, and the topic's due timers go to a {dispatch.value}, where nobody knows "
-                "when they end; give allow",
+                f"is {wanted.overlap.value}, and the topic's due timers go to a {dispatch.value}, where nobody "
+                "knows when they end; give allow",
             )
 
     @staticmethod
@@ -221,8 +221,8 @@ class Recurrences:
         self, topic: str, recurrence_id: str, since: int, until: int, *, apart: int = 0
     ) -> Backfilled:
         """Make occurrences for all nominal instants of the rule from `since` to before `until`, at most
-        `MOST_FILLED`, whatever has come of these before; the next one is due `apart` microseconds after the one
-        before. Raises `RecurrenceNotFound`, `InvalidField`."""
+        `MOST_FILLED`, whatever has come of these before; the next one is due `apart` microseconds after the
+        one before. Raises `RecurrenceNotFound`, `InvalidField`."""
         filled: list[int] = []
 
         def make(kept: StoredRecurrence, now: int) -> Turn:
@@ -265,8 +265,8 @@ class Recurrences:
         recurrence_id: str,
         change: Callable[[StoredRecurrence | None, int], _Change | None],
     ) -> StoredRecurrence:
-        """Change a recurrence; `change` says what it is to be, None to leave it. Instants that have passed are
-        settled by the old rule first, so that each has an occurrence or a reason."""
+        """Change a recurrence; `change` says what it is to be, None to leave it. Instants that have passed
+        are settled by the old rule first, so that each has an occurrence or a reason."""
 
         async def write(layout: Layout) -> StoredRecurrence:
             partition = layout.partition(recurrence_id)

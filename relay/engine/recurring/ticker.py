@@ -107,8 +107,8 @@ class Ticker:
         return done, min((each for each in following if each is not None), default=None)
 
     def _turns(self, due: Due) -> list[Turn]:
-        """The turns of what is due. A rule that this relay can't read, as one from a newer version, stays as it
-        is."""
+        """The turns of what is due. A rule that this relay can't read, as one from a newer version, stays as
+        it is."""
         turns: list[Turn] = []
         for each in due.kept:
             name = each.recurrence.recurrence_id

@@ -150,8 +150,8 @@ class RedisRecurrences:
 
 
 def _kept(flat: Sequence[bytes]) -> Iterator[StoredRecurrence]:
-    """What scripts say of recurrences; see `say_recurrence`. One that nobody can read is left out: it stays as
-    it is, and another version may know better."""
+    """What scripts say of recurrences; see `say_recurrence`. One that nobody can read is left out: it stays
+    as it is, and another version may know better."""
     for n in range(0, len(flat), 4):
         name, rule, standing, stands = flat[n : n + 4]
         if rule and standing:

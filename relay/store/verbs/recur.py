@@ -36,8 +36,8 @@ def keep(partition: str, keeping: Keeping) -> Call[bytes]:
 
 
 def due(partition: str, limit: int) -> Call[Words]:
-    """The reply: now, when to look at the next one; then id, rule, standing, and whether its last occurrence is there, of
-    each."""
+    """The reply: now, when to look at the next one; then id, rule, standing, and whether its last occurrence
+    is there, of each."""
     return Call("recur/due", partition, (limit, PAGE_BYTES))
 
 
