@@ -139,8 +139,8 @@ class Recurrences:
         if dispatch is not Dispatch.LEASE and wanted.overlap is not Overlap.ALLOW:
             raise InvalidField(
                 "overlap",
-                f"is {wanted.overlap.value}, and the topic's due timers go to a {dispatch.value}, where nobody "
-                "knows when they end; give allow",
+                f"is {wanted.overlap.value}, and the topic's due timers go to a {dispatch.value}, where "
+                "nobody knows when they end; give allow",
             )
 
     @staticmethod
