@@ -120,14 +120,16 @@ class Recurrences:
             if kept is None:
                 result = Put.CREATED
                 following = self._first(wanted.rule, now)
-                return _Change(wanted, Standing(version=1, next=following, tzdata=TZDATA), "put")
+                return _Change(wanted, Standing(1, following, settled=now, tzdata=TZDATA), "put")
             if wanted == kept.recurrence:
                 result = Put.UNCHANGED
                 return None
             result = Put.REPLACED
-            standing = replace(kept.standing, version=found + 1, tzdata=TZDATA)
-            if wanted.rule != kept.recurrence.rule or kept.standing.next is None:
-                standing = replace(standing, next=self._first(wanted.rule, now))
+            standing = replace(kept.standing, version=found + 1)
+            if wanted.rule != kept.recurrence.rule or standing.next is None:
+                settled = max(now, standing.settled)  # Redis' clock may have stepped back
+                following = self._first(wanted.rule, settled)
+                standing = replace(standing, next=following, settled=settled, tzdata=TZDATA)
             if wanted.overlap is not Overlap.BUFFER:
                 standing = replace(standing, buffered=None)
             return _Change(wanted, standing, "put")

@@ -12,7 +12,7 @@ from relay.core.recurring.turns import LOOK_AGAIN, look_at, turn
 from relay.engine.claiming.timetable import REFUSED_WAIT, Timetable
 from relay.engine.redis_health import RedisHealth
 from relay.rules import TZDATA, compile_rule
-from relay.telemetry.metrics.catalogue import TICKED
+from relay.telemetry.metrics.catalogue import LEFT_OUT, TICKED
 from relay.telemetry.metrics.instruments import Instruments
 
 MOST = 100
@@ -138,8 +138,10 @@ class Ticker:
                 yield name, part
 
     def _note(self, partition: str, made: Turn) -> None:
+        topic = topic_of(self._partition)
+        for reason, count in made.left_out.items():
+            self._instruments.count(LEFT_OUT, topic, reason.value, n=count)
         if made.occurrences:
-            topic = topic_of(self._partition)
             self._instruments.count(TICKED, topic, n=len(made.occurrences))
             first = min(each.due for each in made.occurrences)
             for each in involved(partition):
@@ -149,7 +151,7 @@ class Ticker:
 def turned(kept: StoredRecurrence, now: int) -> Turn:
     """What becomes of a recurrence at `now`."""
     standing = kept.standing
-    nominals = () if standing.next is None else compile_rule(kept.recurrence.rule).after(standing.next - 1)
+    nominals = () if standing.next is None else compile_rule(kept.recurrence.rule).after(standing.settled)
     return turn(kept, nominals, now, TZDATA)
 
 
