@@ -72,7 +72,7 @@ class RruleWalls:
 
     def _date_by_date(self, start: datetime) -> Iterator[datetime]:
         """The times of a rule by the hour or shorter, on its dates. dateutil would look for times on each day
-        before it asks whether the day is one: for 19 s where a rule fires in one hour of every fourth year."""
+        before it asks whether the day is one: for 19 s where a rule fires in an hour of every fourth year."""
         midnight = start.replace(hour=0, minute=0, second=0)
         in_vain = 0
         for day in _Search(dateutil.DAILY, midnight, _MOST_DAYS, **self._dates):

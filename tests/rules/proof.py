@@ -80,7 +80,7 @@ def draw(random: Random, names: list[str]) -> Case:
         hit = turn + zone.offset(turn)
     rule = cron(random, EPOCH + timedelta(seconds=hit))
     per_day = len(rule.seconds) * len(rule.minutes) * len(rule.hours)
-    reach = 2 * DAY if per_day < 100 else 21_600 if per_day < 1_500 else 4_000 if per_day < 20_000 else 400
+    reach = 2 * DAY if per_day < 20 else 21_600 if per_day < 200 else 5_400 if per_day < 1_500 else 90
     since, until = turn - reach, turn + reach
     if random.random() < 0.2:  # begin where the clock is being turned
         since = turn + random.randint(-5_000, 5_000)
