@@ -22,6 +22,7 @@ from relay.core.timers import NewTimer
 from relay.store.dispatch.promotions import RedisPromotions
 from relay.store.dispatch.stream_groups import RedisGroups
 from relay.store.keys import KeyNames
+from relay.store.partitions.for_each import for_each
 from relay.store.server.fitness import is_one_of_several
 from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
@@ -130,7 +131,8 @@ async def foreign_types(
 class SweepMarks:
     """Whose a topic's marks are: which plan's of which cold store. Times are microseconds since 1970."""
 
-    key: str
+    keys: Sequence[str]
+    """Where they are: one for each partition that has some."""
     place: str
     plan: str
     until: int
@@ -139,14 +141,23 @@ class SweepMarks:
     """When they are abandoned: scripts write nothing to them from then on."""
 
 
-async def sweep_marks(server: Server, topic: str) -> SweepMarks | None:
-    """Those that a sweep has left in Redis, if it is not done. Raises `StoreError`."""
-    key = server.keys.key("marks", topic)
-    told = await server.ask("HMGET", key, "place", "plan", "until", "kept")
-    if None in told:
+async def sweep_marks(server: Server, layout: Layout) -> SweepMarks | None:
+    """Those that a sweep has left in Redis of a topic, if it is not done. One command for each partition.
+    Raises `StoreError`."""
+
+    async def read(key: str) -> SweepMarks | None:
+        told = await server.ask("HMGET", key, "place", "plan", "until", "kept")
+        if None in told:
+            return None
+        place, plan, until, kept = (text.decode() for text in told)
+        return SweepMarks([key], place, plan, int(until), int(kept))
+
+    keys = [server.keys.key("marks", partition) for partition in layout.partitions]
+    found = [marks for marks in await for_each(read, keys) if marks is not None]
+    if not found:
         return None
-    place, plan, until, kept = (text.decode() for text in told)
-    return SweepMarks(key, place, plan, int(until), int(kept))
+    latest = max(found, key=lambda marks: marks.until)  # its driver goes from one to the other
+    return replace(latest, keys=[key for marks in found for key in marks.keys])
 
 
 async def refusals(
