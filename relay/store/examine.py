@@ -16,7 +16,7 @@ from relay.core.errors import ServiceError, StoreError, StoreUnavailable
 from relay.core.instants import SECOND
 from relay.core.journal import Journals
 from relay.core.outcomes import ACKED, ClaimRequest, Ending, Extension, Limits, Settlement, Verb
-from relay.core.partitions import Layout
+from relay.core.partitions import MAX_PARTITIONS, Layout
 from relay.core.policy import TopicPolicy
 from relay.core.timers import NewTimer
 from relay.store.dispatch.promotions import RedisPromotions
@@ -158,6 +158,20 @@ async def sweep_marks(server: Server, layout: Layout) -> SweepMarks | None:
         return None
     latest = max(found, key=lambda marks: marks.until)  # its driver goes from one to the other
     return replace(latest, keys=[key for marks in found for key in marks.keys])
+
+
+async def out_of_use(server: Server, layout: Layout) -> int:
+    """How many timers lie in partitions that a topic has no more, where nobody takes them: a failover has
+    brought them back after a move had taken them away. A command for each such partition. Raises
+    `StoreError`."""
+    found, number = 0, len(layout.partitions)
+    while layout.epoch and number < MAX_PARTITIONS:
+        names = [f"{layout.topic}#{n} {layout.text}" for n in range(number, 2 * number)]
+        if await server.ask("TYPE", server.keys.key("layout", names[0])) != b"string":
+            break  # the number of partitions doubles, and each that was emptied keeps a layout
+        sizes = await for_each(lambda name: server.ask("ZCARD", server.keys.key("timeline", name)), names)
+        found, number = found + sum(sizes), 2 * number
+    return found
 
 
 async def refusals(

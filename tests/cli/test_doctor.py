@@ -519,6 +519,22 @@ def test_a_setting_with_another_number_of_partitions(
         assert found[0].endswith(f"relay topics reshard {command} changes that")
 
 
+def test_timers_in_partitions_that_are_not_in_use(healthy: RunningServer, doctor: Any) -> None:
+    """A failover has undone the end of a move. Doctor counts them and says how they are delivered."""
+    topics = {"orders": {"partitions": 2}}
+    with healthy.client() as client:
+        client.set("timers_leases:orders", "5 2")
+        for number, text in ((2, "4 4 2"), (3, "4 4 2"), (4, "2 8 4")):
+            client.set(f"timers_leases:orders#{number}", text)
+        assert doctor(healthy, topics=topics).results("note") == []
+        for number in (3, 6):
+            client.zadd(f"timers_timeline:orders#{number}", {"a": 4_000_000_000})
+            client.hset(f"timers_payloads:orders#{number}", "a", b"")
+    (told,) = (line["message"] for line in doctor(healthy, topics=topics).lines if line["result"] == "note")
+    assert told.startswith("2 timers of 'orders' in partitions that it has no more")
+    assert "relay topics reshard orders --partitions 4 " in told
+
+
 def test_a_topic_that_is_set_to_have_partitions(healthy: RunningServer, doctor: Any) -> None:
     """One of which nothing is kept gets them when it is born; one that has timers keeps its one."""
     topics = {"orders": {"partitions": 2}}

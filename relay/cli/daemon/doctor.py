@@ -198,17 +198,14 @@ async def _topics(settings: Settings, server: Server, names: Sequence[str]) -> A
             for part in layout.partitions
             for found in await examine.foreign_types(server, part, journal=policy.journal, policy=policy)
         ]
-        for key, held, wanted in foreign:
+        for finding in doctor_findings.foreign(foreign):
             quiet = False
-            yield Finding(
-                "keys",
-                "wrong",
-                f"{key} holds a {held} and should hold a {wanted}: move it away, or set another key prefix",
-            )
+            yield finding
         if foreign:
             continue
         stats, marks = await topics.stats(name), await examine.sweep_marks(server, layout)
-        for finding in doctor_findings.partitions(layout, policy, stats, server.places):
+        beyond = await examine.out_of_use(server, layout)
+        for finding in doctor_findings.partitions(layout, policy, stats, server.places, beyond):
             yield finding
         swept = doctor_findings.unfinished(name, marks, stats.now) if marks is not None else ()
         unusable = doctor_findings.unusable(stats, server.keys)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from shlex import quote
 from typing import Literal, TypeAlias
@@ -146,12 +146,34 @@ def dispatched(stats: TopicStats) -> Iterator[Finding]:
         )
 
 
-def partitions(layout: Layout, policy: TopicPolicy, stats: TopicStats, places: Places) -> Iterator[Finding]:
-    """Report what there is to say about a topic's partitions."""
+def foreign(keys: Iterable[tuple[str, str, str]]) -> Iterator[Finding]:
+    """Report keys that hold something else: each with what it holds and what belongs there."""
+    for key, held, wanted in keys:
+        words = f"{key} holds a {held} and should hold a {wanted}: move it away, or set another key prefix"
+        yield Finding("keys", "wrong", words)
+
+
+def partitions(
+    layout: Layout, policy: TopicPolicy, stats: TopicStats, places: Places, beyond: int
+) -> Iterator[Finding]:
+    """Report what there is to say about a topic's partitions; `beyond` is the number of timers in those that
+    it has no more."""
     if layout.epoch:
         yield partitioned(layout, places)
     if layout.epoch or stats.timers or stats.dead:  # else the topic is yet to be born
         yield from otherwise_set(layout, policy)
+    yield from out_of_use(layout, beyond)
+
+
+def out_of_use(layout: Layout, timers: int) -> Iterator[Finding]:
+    """Report timers in partitions that a topic has no more."""
+    if not timers:
+        return
+    words = f"{output.timers(timers)} of {layout.topic!r} in partitions that it has no more"
+    why = "a failover has brought them back after a move, and nobody takes them there"
+    more = 2 * max(layout.count, layout.towards)
+    command = f"relay topics reshard {quote(layout.topic)} --partitions {more}"
+    yield Finding("partitions", "note", f"{words}: {why}; {command} has them delivered")
 
 
 def partitioned(layout: Layout, places: Places) -> Finding:
