@@ -145,7 +145,7 @@ class RecurrenceCalls:
     def _names(self, request: Named) -> tuple[str, str]:
         return (
             self._engine.admit("topic", request.topic),
-            validate.name("recurrence_id", request.recurrence_id),
+            values.name(request.recurrence_id),
         )
 
     async def _kept(self, request: Named) -> tuple[str, Kept]:
