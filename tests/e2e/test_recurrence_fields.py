@@ -143,7 +143,7 @@ def test_a_wrong_field_is_named(recurrences: Any, wrong: pb.RecurrenceSpec, fiel
     with pytest.raises(grpc.RpcError) as caught:
         recurrences.PutRecurrence(pb.PutRecurrenceRequest(recurrence=wrong))
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-    message = caught.value.details()
+    message = caught.value.details() or ""
     assert named_field(message, unpacked(caught.value.trailing_metadata())) == f"recurrence.{field}"
     assert message.endswith(problem), message
 
@@ -234,7 +234,7 @@ def test_a_wrong_field_of_a_call(
     recurrences.PutRecurrence(pb.PutRecurrenceRequest(recurrence=spec(recurrence_id="known")))
     with pytest.raises(grpc.RpcError) as caught:
         getattr(recurrences, call)(request_)
-    message = caught.value.details()
+    message = caught.value.details() or ""
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT, message
     assert named_field(message, unpacked(caught.value.trailing_metadata())) == field
     assert message.endswith(problem), message

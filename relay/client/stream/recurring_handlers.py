@@ -34,13 +34,15 @@ class RecurringHandlers(Handlers):
         `10 minutes`), counted from 1970 unless `anchor_time` is given. This is a decorator, which returns the
         handler unchanged.
 
-        The recurrence has the handler's name, and so has its topic, unless `recurrence_id` and `topic` are
-        given; the other arguments are those of `RelayClient.recur`. It is put when the client opens, by each
-        replica, which changes nothing where it is like this already; it stays when the client closes. If the
-        relay refuses it, the client ends as it does when a stream is refused.
+        The recurrence has the handler's name, unless `recurrence_id` is given. Its topic is the one that the
+        handler is registered for; a handler without one is registered for a topic with its name, or for
+        `topic`, as `on` does. To give `on` other arguments, put it below this. Several of these may stand
+        above one handler, each with its own `recurrence_id`. The other arguments are those of
+        `RelayClient.recur`.
 
-        The handler is registered for the topic as `on(topic)` does. To give that other arguments, put `on`
-        below this. Several of these may stand above one handler, each with its own `recurrence_id`.
+        The recurrence is put when the client opens, by each replica, which changes nothing where it is like
+        this already; it stays when the client closes. If the relay refuses it, the client ends as it does
+        when a stream is refused.
 
         >>> @client.every("10 minutes")
         ... @client.on("sweep", concurrency=1)
@@ -69,8 +71,9 @@ class RecurringHandlers(Handlers):
         self, topic: str | None, recurrence_id: str | None, options: RecurOptions
     ) -> Callable[[_H], _H]:
         def register(handler: _H) -> _H:
-            name: str = getattr(handler, "__name__", "") if recurrence_id is None else recurrence_id
-            where = name if topic is None else topic
+            own: str = getattr(handler, "__name__", "")
+            name = own if recurrence_id is None else recurrence_id
+            where = (self._topic_of(handler) or own) if topic is None else topic
             spec = to_spec(where, name, options)
             if (where, name) in self.declarations:
                 raise errors.UsageError(
@@ -85,3 +88,8 @@ class RecurringHandlers(Handlers):
             return handler
 
         return register
+
+    def _topic_of(self, handler: Handler) -> str:
+        """The topic that a handler is registered for; empty if there is none, or more than one."""
+        topics = [topic for topic, known in self.registrations.items() if known.handler is handler]
+        return topics[0] if len(topics) == 1 else ""
