@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,23 @@ MESSAGE_IN = {
     "anything else as JSON (application/json)."
 }
 MESSAGE_OUT = {"description": "The payload as JSON or text, where content_type says that it is one."}
-ONE_TIME = [{"required": [name]} for name in ("due_time", "delay", "delay_sec")]
+
+
+def without(*names: str) -> Schema:
+    """A schema that none of these fields fits."""
+    return {"not": {"anyOf": [{"required": [name]} for name in names]}}
+
+
+LIMITS = ("at_most", "at_most_sec")
+BESIDE_DEBOUNCE = (
+    ("expire_time", "expire_after", "expire_after_sec"),
+    ("spread", "spread_sec", "condition", "on_conflict"),
+)
+ONE_TIME = [
+    *({"required": [name], **without(*LIMITS)} for name in ("due_time", "delay", "delay_sec")),
+    *({"required": [name], **without(*chain(*BESIDE_DEBOUNCE))} for name in ("debounce", "debounce_sec")),
+]
+ONE_WORD = {"not": {"required": ["mode", "on_conflict"]}}
 SOMETIMES = ("payload", "headers", "content_type", "message")
 """Fields of what is read that a listing leaves out."""
 
@@ -202,7 +219,7 @@ def body(operation: Operation, schemas: Schemas) -> Schema:
         schema = schemas.object(spec, taken=True, without=places)
         rest = schemas.object(descriptor, taken=True, without=("timer",))
         schema["properties"] |= rest["properties"]
-        return {**schema, "oneOf": ONE_TIME}
+        return {**schema, "allOf": [*schema["allOf"], ONE_WORD], "oneOf": ONE_TIME}
     if descriptor.name == "PutRecurrenceRequest":  # so do those of the recurrence
         spec = descriptor.fields_by_name["recurrence"].message_type
         schema = schemas.object(spec, taken=True, without=("topic", "recurrence_id"))
@@ -216,6 +233,7 @@ def body(operation: Operation, schemas: Schemas) -> Schema:
         item = schemas.object(spec, taken=True, without=("topic",))
         schema["properties"]["timers"]["items"] = {**item, "oneOf": ONE_TIME}
         schemas.made.pop("TimerSpec", None)
+        schema["allOf"] = [ONE_WORD]
     return schema
 
 

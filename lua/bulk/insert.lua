@@ -7,7 +7,8 @@
 -- ARGV    until us                  after which the call is refused; see lib/given_up.lua
 --         channel text              of wake hints
 --         keep s                    for which the ledger is kept from now on
---         mode text                 'spare' to leave alone what lives, '' to replace it
+--         mode text                 which timer stands where one lives: 'c' the one that lives, '<' or '>' the one that is due
+--                                   earlier or later, '' the row's
 --         expiring_at text          '' if none expires; else of each timer the score at which it does, or nothing, and ';'
 --         packed_scores msgpack     an array of one text for each timer, as the next two are; each timer once
 --         packed_ids msgpack
@@ -36,8 +37,16 @@ for n, id in ipairs(ids) do
   end
 end
 local known = redis.call('SMISMEMBER', ledger, unpack(names))
-local spare = mode == 'spare' -- @rule spare-asked-for
-look(spare)
+local spare = mode ~= '' -- @rule spare-asked-for
+look(spare, spare and mode ~= 'c')
+
+-- Whether the timer that lives stands, and not the n-th row.
+local function stays(n)
+  if mode == 'c' then return true end
+  local due, score = understand(tonumber(found[n]), records[n]).due, tonumber(scores[n])
+  if mode == '<' then return due <= score end -- @rule earliest-row-stands
+  return due >= score -- @rule latest-row-stands
+end
 
 -- What is inserted, and all that the run decides on here. It has decided on a timer that it spared, too: repeated
 -- when that one has ended, it does not bring it back.
@@ -45,7 +54,7 @@ local decided, live = {}, 0
 for n, name in ipairs(names) do
   if known[n] == 0 then -- @rule run-ledger-read
     decided[#decided + 1] = name -- @rule spared-is-decided
-    if spare and found[n] then -- @rule living-spared
+    if spare and found[n] and stays(n) then -- @rule living-spared
       live = live + 1
     else
       chosen[#chosen + 1] = n

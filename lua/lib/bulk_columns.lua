@@ -17,10 +17,10 @@ local function read_columns()
     cmsgpack.unpack(packed_scores), cmsgpack.unpack(packed_ids), cmsgpack.unpack(packed_envelopes)
 end
 
--- Look for what lives, if it is `wanted`: the journal wants it always, and the records besides.
-local function look(wanted)
+-- Look for what lives, if it is `wanted`, and `closely` for its records: the journal wants both always.
+local function look(wanted, closely)
   if wanted or JOURNAL then found = redis.call('ZMSCORE', timeline, unpack(ids)) end
-  if JOURNAL then records = redis.call('HMGET', leases, unpack(ids)) end
+  if closely or JOURNAL then records = redis.call('HMGET', leases, unpack(ids)) end
 end
 
 -- The scores at which timers expire, 0 for never, where there are any.

@@ -6,6 +6,8 @@
 --              what only relays read
 --   ticks      recurrence -> microseconds since 1970 at which to look at it; 'inf' for never again
 
+local TICKED, CHANGED = 29, 30 -- kinds of lib/journal.lua
+
 -- Whether the last occurrence of a recurrence is still there, by where it stands.
 local function last_stands(standing)
   local last = string.match(standing, '^[^\n]*')

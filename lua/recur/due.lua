@@ -8,6 +8,7 @@
 -- Returns { now in microseconds; when to look at the next one behind these, '' if at none; then of each what
 --           `say_recurrence` says }
 --         error WRONGKEYTYPE
+-- Race    what was read may be changed before it is turned: recur/turn.lua compares.
 
 local bad = wrong_type()
 if bad then return bad end

@@ -7,6 +7,7 @@
 -- Tail    their ids
 -- Returns { now in microseconds; then of each what `say_recurrence` says }
 --         error WRONGKEYTYPE
+-- Race    as of recur/due.lua
 
 local bad = wrong_type()
 if bad then return bad end

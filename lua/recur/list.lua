@@ -9,6 +9,8 @@
 --         max_bytes bytes           of rules after which the page ends
 -- Returns { now in microseconds; '1' if there is more, else ''; then of each what `say_recurrence` says }
 --         error WRONGKEYTYPE
+-- Race    recurrences that come and go between two pages: a page begins behind the id at which the last one ended, so what
+--         stays is seen once.
 
 local bad = wrong_type()
 if bad then return bad end

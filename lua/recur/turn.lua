@@ -1,14 +1,14 @@
 -- recur/turn.lua: write what has become of recurrences: where each stands, and the occurrences that come.
 --
--- KEYS    timeline zset, payloads hash, leases hash, rules hash, standings hash, ticks zset,
---         marks hash
+-- KEYS    timeline zset, payloads hash, leases hash, rules hash, standings hash, ticks zset, marks hash
 -- Uses    recurring
 -- ARGV    until us                  after which the call is refused; see lib/given_up.lua
 --         channel text              of wake hints
 --         most count                timers that the partition may hold, 0: no limit
 -- Tail    of each recurrence: its id; where it stood when it was read, and whether its last occurrence was there, '1' or '';
---         where it stands from now on; when to look at it: microseconds, or 'inf'; the id of the occurrence to cancel, or
---         ''; how many occurrences come; and of each its id, when, envelope
+--         where it stands from now on; when to look at it: microseconds, or 'inf'; its next nominal instant before and from
+--         now on, in unix seconds, 0 for none, and why some have no occurrence, for the journal; the id of the occurrence to
+--         cancel, or ''; how many occurrences come; and of each its id, when, envelope
 --           when: a score; and then, if it expires, ';x' and how many microseconds after that
 -- Returns for each recurrence 'OK'
 --           'OTHER'                   it, or its last occurrence, is not as it was read; nothing of it was written
@@ -16,7 +16,7 @@
 --         error WRONGKEYTYPE; error OOM from Redis, with nothing written, since ZADD, or the journal's XADD, is the first
 --         write
 -- Race    two relays that turn one recurrence: the second finds that it stands elsewhere. A handler that ends while a turn is
---         computed: the turn believes that the last occurrence is in the way. Both are computed anew.
+--         computed: the turn believes that the last occurrence is in the way. Both are computed again.
 -- Race    a rule that is changed, paused, deleted: so is where the recurrence stands, and turns from before change nothing.
 
 local bad = wrong_type()
@@ -67,8 +67,8 @@ end
 
 local i = tail
 while i <= #ARGV do
-  local id, stood, there, stands, look, cancelled, count = unpack(ARGV, i, i + 6)
-  local first, word = i + 7, 'OK'
+  local id, stood, there, stands, look, before, following, reasons, cancelled, count = unpack(ARGV, i, i + 9)
+  local first, word = i + 10, 'OK'
   i = first + 3 * count
   -- @rule turns-compare-standing
   if redis.call('HGET', standings, id) ~= stood then
@@ -81,6 +81,10 @@ while i <= #ARGV do
     if #coming > room then word = 'FULL' end -- @rule full-topic-turns-later
     if word == 'OK' then
       room = room - #coming
+      if JOURNAL then
+        local from_to = due_is(tonumber(following)) .. previous_due_is(tonumber(before))
+        note(TICKED, id, from_to .. reason_is(reasons) .. count_is(#coming))
+      end
       if cancelled ~= '' then cancel(cancelled) end -- @rule turns-cancel
       for _, each in ipairs(coming) do
         take_in(each)
@@ -95,7 +99,7 @@ end
 if #standing > 0 then
   local before = head()
   if JOURNAL then append(now_us) end -- @rule turn-noted
-  redis.call('ZADD', ticks, unpack(looks)) -- @rule turns-begin-with-zadd
+  redis.call('ZADD', ticks, unpack(looks))
   redis.call('HSET', standings, unpack(standing))
   if #gone > 0 then
     redis.call('HDEL', leases, unpack(gone))

@@ -11,6 +11,9 @@
 --             'e' and a score          it expires then
 --             'x' and microseconds     it expires this long after its due time
 --             'c'                      only if there is no such timer
+--             '<' or '>'               only if there is none, or if it is due earlier, or later, than the one there is
+--             'b', and maybe microseconds   a debounced timer, with a delay: its run ends so long after it began; see
+--                                      `limit_of`
 --             'p', 'd' and a score     only if; see `refuses`
 -- Returns { the due times that callers can't know, as packed scores of eight bytes, little-endian: of each timer that
 --             came with a delay or is due from 2242 on, where a score is coarser than a microsecond, in their order;
@@ -26,6 +29,8 @@
 --         error OOM from Redis, with nothing written, since ZADD, or the journal's XADD, is the first write
 -- Race    a timer that is replaced while a relay delivers it: its record goes, so the relay's
 --         token is worth nothing and its late ACK can't remove the new intent.
+-- Race    a debounced timer that is claimed between two calls of its run: the claim writes a record in the place of the
+--         limit, so the second call begins another run, and its timer is delivered besides.
 
 local bad = wrong_type()
 if bad then return bad end
@@ -44,7 +49,8 @@ else
   room = math.huge
 end
 local scores, stored, written, kept, dues, reply = {}, {}, {}, {}, {}, { '' }
-local latest, keeping = {}, {} -- by id, of what this call stores: the due time; the record of one that expires
+-- By id, of what this call stores: the due time; the timer, if there is more to know of it than the due time.
+local latest, keeping = {}, {}
 local records -- of all ids
 
 -- The record of the n-th id. Where all timers are new, nobody asks.
@@ -58,6 +64,25 @@ end
 local function standing(n, id)
   if latest[id] then return keeping[id] or fresh(latest[id], 0) end -- @rule conditions-see-own-call
   return found[n] and understand(tonumber(found[n]), record(n))
+end
+
+-- The limit of a run of debounced timers stands in the place of a record, as a text that no relay takes for one; with
+-- the score that goes with it, since a foreign writer who sets another one ends the run. See 0090.
+local LIMIT = '^debounced (%S+) until (%S+)$'
+
+local function debounced(score, limit)
+  local r = fresh(score, 0)
+  r.limit = limit
+  return r
+end
+
+local function limit_text(r) return 'debounced ' .. number(r.score) .. ' until ' .. number(r.limit) end
+
+-- The limit of the run to which the n-th id's timer belongs, as a score; nil if it is in none that has one.
+local function limit_of(n, id)
+  if latest[id] then return keeping[id] and keeping[id].limit end -- @rule run-sees-own-call
+  local score, limit = string.match(found[n] and record(n) or '', LIMIT)
+  return score and tonumber(score) == tonumber(found[n]) and tonumber(limit) or nil -- @rule foreign-score-ends-run
 end
 
 local function note_stored(n, id, score, expires)
@@ -84,11 +109,12 @@ for n, id in ipairs(ids) do
   local score, unknown = instant(when, now_us)
   if score > LATEST then return fail('OUTOFRANGE', tostring(n - 1)) end -- @rule delay-before-9999
   if unknown then dues[#dues + 1] = score end -- @rule unknown-dues-told
-  local word, expires, there = nil, 0, found[n] or latest[id] -- @rule create-sees-own-call
+  local word, own, expires, there = nil, nil, 0, found[n] or latest[id] -- @rule create-sees-own-call
   if ends and is_over(ends[n]) then word = 'GIVENUP' end -- @rule late-timer-not-stored
   if here.leaving and not there then word = word or 'GONE' end -- @rule leaving-takes-nothing-in
   if options ~= '' then
     local option, rest = cut(options)
+    local limit
     while option ~= '' do
       local kind, value = string.sub(option, 1, 1), tonumber(string.sub(option, 2))
       if kind == 'e' then
@@ -97,6 +123,14 @@ for n, id in ipairs(ids) do
         expires = math.min((math.floor(score * 1e6 + 0.5) + value) / 1e6, LATEST) -- @rule expiry-in-microseconds
       elseif kind == 'c' then
         word = word or (there and 'UNCHANGED') -- @rule create-spares
+      elseif kind == '<' then
+        word = word or (there and standing(n, id).due <= score and 'UNCHANGED') -- @rule earliest-stands
+      elseif kind == '>' then
+        word = word or (there and standing(n, id).due >= score and 'UNCHANGED') -- @rule latest-stands
+      elseif kind == 'b' then
+        limit = limit_of(n, id) or value and (now_us + value) / 1e6 -- @rule first-limit-holds
+        score = math.min(score, limit or score) -- @rule run-is-limited
+        dues[#dues] = score -- @rule limited-due-told
       elseif there then
         word = word or refuses(option, standing(n, id))
       else
@@ -104,6 +138,7 @@ for n, id in ipairs(ids) do
       end
       option, rest = cut(rest)
     end
+    own = expires > 0 and expiring(score, expires) or limit and debounced(score, limit)
   end
   if not word and not there then -- @rule full-topic-replaces
     room = room - 1
@@ -117,7 +152,7 @@ for n, id in ipairs(ids) do
     say(n, word, '')
   end
   if not word then
-    local size, own = #written, expires > 0 and expiring(score, expires)
+    local size = #written
     if JOURNAL then note_stored(n, id, score, expires) end
     latest[id] = score
     if own or there then keeping[id] = own or nil end
@@ -134,7 +169,7 @@ if #written > 0 then
   redis.call('HDEL', leases, unpack(written)) -- @rule schedule-clears-record
   redis.call('HSET', payloads, unpack(stored))
   for id, r in pairs(keeping) do -- @rule expiry-written
-    kept[#kept + 1], kept[#kept + 2] = id, pack(r)
+    kept[#kept + 1], kept[#kept + 2] = id, r.limit and limit_text(r) or pack(r) -- @rule limit-written
   end
   if #kept > 0 then redis.call('HSET', leases, unpack(kept)) end
   hint(channel, before, head()) -- @rule schedule-hints

@@ -4,11 +4,14 @@ each."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from relay.api import replies, translate
+from relay.api.intents import debounced, on_conflict, spread
 from relay.core import validate
 from relay.core.errors import InvalidField, ServiceError
-from relay.core.timers import NewTimers, Scheduled
+from relay.core.instants import LATEST, spread_of
+from relay.core.timers import REPLACE, Intent, NewTimers, Scheduled
 from relay.v1 import timer_pb2 as pb
 from relay.v1 import timer_service_pb2 as service
 
@@ -28,20 +31,22 @@ class RequestColumns:
         request: service.ScheduleColumnsRequest,
         max_payload_bytes: int,
         trace: Mapping[str, str],
-        *,
-        create: bool,
     ) -> None:
-        delayed = bool(request.delays_us)
-        if delayed and request.due_times_us:
-            raise InvalidField("due_times_us", "has entries beside delays_us; fill one of the two")
+        said = on_conflict(request)
+        debounce = debounced(request, said)
+        self._intent: Intent = said or REPLACE
+        self._spread = spread(request)
         self._names, self._payloads = request.timer_ids, request.payloads
-        self._times, self._delayed = request.delays_us if delayed else request.due_times_us, delayed
-        _check_length("payloads", len(self._payloads), len(self._names))
-        _check_length("delays_us" if delayed else "due_times_us", len(self._times), len(self._names))
+        count = len(self._names)
+        self._times, self._delayed = _times(request)
+        if debounce is not None:
+            delay, self._intent = debounce
+            self._times, self._delayed = [delay] * count, True
+        _check_length("payloads", len(self._payloads), count)
+        _check_length("delays_us" if self._delayed else "due_times_us", len(self._times), count)
         self._headers, self._kind = translate.shared(request, trace)
-        self._check_shared(len(self._names))
+        self._check_shared(count)
         self._limit = max_payload_bytes
-        self._create = create
         self._read: list[NewTimers] = []
         self._failures: dict[int, InvalidField] = {}
 
@@ -59,15 +64,23 @@ class RequestColumns:
     def read(self, part: slice) -> None:
         """Read the timers of this part; the next part begins where it ends."""
         names, payloads, times = self._names[part], self._payloads[part], self._times[part]
-        timers = self._timers(names, payloads, times)
+        timers = self._timers(names, payloads, self._spread_out(names, times))
         # A check of all together takes a fifth of the time, and hardly ever is one of them wrong.
         if not (
-            validate.plain_names(names) and validate.times(times) and max(map(len, payloads)) <= self._limit
+            validate.plain_names(names)
+            and validate.times(times)
+            and max(times) + self._spread <= LATEST
+            and max(map(len, payloads)) <= self._limit
         ):
             wrong = self._wrong(names, payloads, times)
             timers = timers.only([place for place in range(len(names)) if place not in wrong])
             self._failures |= {part.start + place: failure for place, failure in wrong.items()}
         self._read.append(timers)
+
+    def _spread_out(self, names: Sequence[str], times: Sequence[int]) -> Sequence[int]:
+        if not self._spread:
+            return times
+        return [time + spread_of(name, self._spread) for name, time in zip(names, times, strict=True)]
 
     @property
     def timers(self) -> NewTimers:
@@ -89,21 +102,22 @@ class RequestColumns:
         for place, (name, payload, time) in enumerate(zip(names, payloads, times, strict=True)):
             try:
                 validate.name("timer_id", name)
-                (validate.delay if self._delayed else validate.due)(time)
+                check = validate.delay if self._delayed else validate.due
+                check(check(time) + spread_of(name, self._spread))
                 validate.payload(payload, self._limit)
             except InvalidField as failure:
                 wrong[place] = failure
         return wrong
 
-    def _timers(self, names: list[str], payloads: list[bytes], times: list[int]) -> NewTimers:  # see 0062
+    def _timers(self, names: list[str], payloads: list[bytes], times: Sequence[int]) -> NewTimers:  # see 0062
         count = len(names)
-        given = {"delays" if self._delayed else "dues": times}
+        given: dict[str, Any] = {"delays" if self._delayed else "dues": times}
         return NewTimers.filled(
             names,
             payloads=payloads,
             headers=[self._headers] * count,
             content_types=[self._kind] * count,
-            create=[self._create] * count,
+            intents=[self._intent] * count,
             **given,
         )
 
@@ -125,6 +139,14 @@ def tell(response: service.ScheduleColumnsResponse, outcomes: Sequence[Scheduled
     response.due_times_us.extend(dues)
     response.results.extend(results)
     response.deliveries_under_way.extend(under_way)
+
+
+def _times(request: service.ScheduleColumnsRequest) -> tuple[Sequence[int], bool]:
+    """The times, and whether they are delays."""
+    delayed = bool(request.delays_us)
+    if delayed and request.due_times_us:
+        raise InvalidField("due_times_us", "has entries beside delays_us; fill one of the two")
+    return request.delays_us if delayed else request.due_times_us, delayed
 
 
 def _check_length(field: str, entries: int, timers: int) -> None:

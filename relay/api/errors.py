@@ -74,5 +74,5 @@ INTERNAL = ErrorKind(code_pb2.INTERNAL, 500, "internal", "The relay could not do
 
 
 def kind(failure: ServiceError) -> ErrorKind:
-    """The kind of an error."""
-    return KINDS.get(type(failure), INTERNAL)
+    """The kind of an error; one that has none of its own is of its base class's kind."""
+    return next((KINDS[each] for each in type(failure).__mro__ if each in KINDS), INTERNAL)

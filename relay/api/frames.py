@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from relay.api.translate import timestamp
+from relay.api.times import timestamp
 from relay.core.instants import SECOND
 from relay.engine.delivery.leases import Lease, Leases
 from relay.v1 import delivery_service_pb2 as delivery

@@ -13,12 +13,12 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from relay.api import translate
+from relay.api import times
 from relay.core import validate
 from relay.core.errors import InvalidField
 from relay.core.instants import SECOND
 from relay.core.recurring.nominal import Nominal
-from relay.core.recurring.recurrence import CatchUp, Kept, Overlap, Past, Recurrence
+from relay.core.recurring.recurrence import CatchUp, Overlap, Past, Recurrence, StoredRecurrence
 from relay.core.recurring.rule import Fold, Gap, Rule
 from relay.v1 import recurrence_service_pb2 as pb
 
@@ -137,7 +137,7 @@ def rule(message: pb.RecurrenceRule) -> Rule:
 def _every(message: pb.RecurrenceRule) -> int | None:
     if not message.HasField("every"):
         return None
-    length = validate.delay(translate.length("rule.every", message.every), "rule.every")
+    length = validate.delay(times.length("rule.every", message.every), "rule.every")
     if not length:
         raise InvalidField("rule.every", "is 0; give a length of time")
     return length
@@ -146,7 +146,7 @@ def _every(message: pb.RecurrenceRule) -> int | None:
 def _instant(message: pb.RecurrenceRule, name: str) -> int | None:
     if not message.HasField(name):
         return None
-    return validate.due(translate.instant(f"rule.{name}", getattr(message, name)), f"rule.{name}")
+    return validate.due(times.instant(f"rule.{name}", getattr(message, name)), f"rule.{name}")
 
 
 def _policy(field: str, number: _Number, known: Mapping[_Number, _Policy], names: EnumTypeWrapper) -> _Policy:
@@ -172,11 +172,11 @@ def _window(spec: pb.RecurrenceSpec, catch_up: CatchUp) -> int | None:
         raise InvalidField(
             "catch_up_window", "is set with LATEST, which has none; leave it out, or send ALL or NONE"
         )
-    return validate.delay(translate.length("catch_up_window", spec.catch_up_window), "catch_up_window")
+    return validate.delay(times.length("catch_up_window", spec.catch_up_window), "catch_up_window")
 
 
 def _jitter(spec: pb.RecurrenceSpec) -> int:
-    jitter = translate.length("jitter", spec.jitter)
+    jitter = times.length("jitter", spec.jitter)
     if jitter > MOST_JITTER:
         raise InvalidField("jitter", "is longer than a day; give a day or less")
     return jitter
@@ -185,7 +185,7 @@ def _jitter(spec: pb.RecurrenceSpec) -> int:
 def _expires_after(spec: pb.RecurrenceSpec) -> int | None:
     if not spec.HasField("expire_after"):
         return None
-    after = validate.delay(translate.length("expire_after", spec.expire_after), "expire_after")
+    after = validate.delay(times.length("expire_after", spec.expire_after), "expire_after")
     if not after:
         raise InvalidField("expire_after", "is 0; give more, or leave it out")
     return after
@@ -209,8 +209,8 @@ def between(request: pb.BackfillRecurrenceRequest) -> tuple[int, int]:
     for name in ("start_time", "end_time"):
         if not request.HasField(name):
             raise InvalidField(name, "is not set; give an instant that has passed")
-    since = validate.due(translate.instant("start_time", request.start_time), "start_time")
-    until = validate.due(translate.instant("end_time", request.end_time), "end_time")
+    since = validate.due(times.instant("start_time", request.start_time), "start_time")
+    until = validate.due(times.instant("end_time", request.end_time), "end_time")
     if until <= since:
         raise InvalidField("end_time", "is not after start_time; give a later one")
     return since, until
@@ -219,7 +219,7 @@ def between(request: pb.BackfillRecurrenceRequest) -> tuple[int, int]:
 # Values to messages
 
 
-def recurrence(topic: str, kept: Kept, *, brief: bool = False) -> pb.Recurrence:
+def recurrence(topic: str, kept: StoredRecurrence, *, brief: bool = False) -> pb.Recurrence:
     """A recurrence as it stands; a brief one has neither payload nor headers."""
     standing = kept.standing
     return pb.Recurrence(
@@ -297,7 +297,7 @@ def past(each: Past) -> pb.PastInstant:
 
 def moment(instant: int | None) -> Timestamp | None:
     """Microseconds since 1970 as a Timestamp."""
-    return None if instant is None else translate.timestamp(instant)
+    return None if instant is None else times.timestamp(instant)
 
 
 def span(length: int | None) -> Duration | None:

@@ -6,11 +6,11 @@ import time
 from typing import Protocol
 
 from relay.api import recurrence_values as values
-from relay.api import translate
+from relay.api import times
 from relay.core import validate
 from relay.core.errors import InvalidField
 from relay.core.ports import MAX_PER_CALL
-from relay.core.recurring.recurrence import Kept, Recurrence
+from relay.core.recurring.recurrence import Recurrence, StoredRecurrence
 from relay.core.timers import Change
 from relay.engine.engine import Engine
 from relay.engine.recurring.recurrences import MOST_SHOWN, Put
@@ -88,7 +88,7 @@ class RecurrenceCalls:
             raise InvalidField("count", f"is {request.count}; give 0 to {MOST_SHOWN:,}")
         since = time.time_ns() // 1_000  # nothing follows from it but what is shown
         if request.HasField("after_time"):
-            since = validate.due(translate.instant("after_time", request.after_time), "after_time")
+            since = validate.due(times.instant("after_time", request.after_time), "after_time")
         with values.fields_of(""):
             rule = values.rule(request.rule)
             found = await self._engine.recurrences.preview(rule, request.count or DEFAULT_SHOWN, since)
@@ -117,7 +117,7 @@ class RecurrenceCalls:
         """Make occurrences for instants that have passed. Raises `RecurrenceNotFound`, `InvalidField`."""
         topic, recurrence_id = self._names(request)
         since, until = values.between(request)
-        apart = validate.delay(translate.length("interval", request.interval), "interval")
+        apart = validate.delay(times.length("interval", request.interval), "interval")
         done = await self._engine.recurrences.backfill(topic, recurrence_id, since, until, apart=apart)
         return pb.BackfillRecurrenceResponse(
             occurrences=done.occurrences,
@@ -148,6 +148,6 @@ class RecurrenceCalls:
             values.name(request.recurrence_id),
         )
 
-    async def _kept(self, request: Named) -> tuple[str, Kept]:
+    async def _kept(self, request: Named) -> tuple[str, StoredRecurrence]:
         topic, recurrence_id = self._names(request)
         return topic, await self._engine.recurrences.get(topic, recurrence_id)

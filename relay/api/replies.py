@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from relay.api.errors import kind
-from relay.api.translate import text, timestamp
+from relay.api.times import timestamp
+from relay.api.translate import text
 from relay.core.errors import InvalidField, ServiceError
 from relay.core.instants import SECOND
 from relay.core.timers import Change, Content, Scheduled, StoredTimer, TimerState

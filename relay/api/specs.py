@@ -8,7 +8,7 @@ from itertools import repeat
 
 from relay.api import translate
 from relay.core.errors import InvalidField, ServiceError
-from relay.core.timers import NewTimer, NewTimers, Scheduled
+from relay.core.timers import NewTimer, NewTimers, OnConflict, Scheduled
 from relay.v1 import timer_pb2 as pb
 
 
@@ -16,7 +16,7 @@ class Specs:
     """The timers of a request.
 
     `admit` returns how many bytes a payload of a topic may have, or raises `InvalidField`. `trace` is the
-    caller's trace context.
+    caller's trace context, `said` what the request says of timers that meet.
     """
 
     def __init__(
@@ -25,12 +25,12 @@ class Specs:
         admit: Callable[[str], int],
         trace: Mapping[str, str],
         *,
-        create: bool,
+        said: OnConflict | None = None,
     ) -> None:
         self._specs = specs
         self._admit = admit
         self._trace = trace
-        self._create = create
+        self._said = said
         self._limits: dict[str, int] = {}
         self._read: dict[str, list[NewTimers]] = {}
         self._named: list[tuple[str, str] | InvalidField] = []
@@ -49,7 +49,7 @@ class Specs:
                     spec.timer_id or uuid.uuid4().hex,
                     self._limit(spec.topic),
                     self._trace,
-                    create=self._create,
+                    said=self._said,
                 )
             except InvalidField as failure:
                 self._named.append(failure)
@@ -66,7 +66,7 @@ class Specs:
             return False
         (topic,) = topics
         try:
-            timers = translate.new_timers(specs, self._limit(topic), self._trace, create=self._create)
+            timers = translate.new_timers(specs, self._limit(topic), self._trace, said=self._said)
         except InvalidField:
             return False
         if timers is None:

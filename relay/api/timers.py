@@ -9,11 +9,12 @@ from itertools import islice
 
 from relay.api import replies, translate
 from relay.api.columns import RequestColumns, tell
+from relay.api.intents import on_conflict
 from relay.api.specs import Specs
 from relay.core import validate
 from relay.core.errors import InvalidField, ServiceError, TimerNotFound
 from relay.core.ports import MAX_PER_CALL
-from relay.core.timers import NO_CONDITION, Change, TimerState
+from relay.core.timers import Change, TimerState
 from relay.engine.engine import Engine
 from relay.v1 import timer_pb2 as pb
 from relay.v1 import timer_service_pb2 as service
@@ -46,13 +47,11 @@ class TimerCalls:  # see 0046
         self, request: service.ScheduleRequest, trace: Mapping[str, str]
     ) -> service.ScheduleResponse:
         """Store one timer. Raises `InvalidField`, or another `ServiceError` of the engine."""
-        create = _create(request.mode)
+        said = on_conflict(request)
         condition = translate.condition(request.condition)
-        if create and condition != NO_CONDITION:
-            raise InvalidField("condition", "is set with CREATE, where there is no timer to hold it against")
         topic, timer_id = request.timer.topic, request.timer.timer_id or uuid.uuid4().hex
         limit = self._admit(topic)
-        timer = translate.new_timer(request.timer, timer_id, limit, trace, create=create, condition=condition)
+        timer = translate.new_timer(request.timer, timer_id, limit, trace, said=said, condition=condition)
         result = await self._engine.schedule(topic, timer)
         if result.change is Change.GONE:
             raise TimerNotFound.of(topic, timer_id)
@@ -63,8 +62,7 @@ class TimerCalls:  # see 0046
     ) -> service.ScheduleBatchResponse:
         """Store many timers. A bad one fails by itself."""
         _check_count("timers", len(request.timers))
-        create = _create(request.mode)
-        specs = Specs(request.timers, self._admit, trace, create=create)
+        specs = Specs(request.timers, self._admit, trace, said=on_conflict(request))
         count = len(request.timers)
         await _by_stretches(self._reading, count, specs.read)
         outcomes = specs.outcomes(await self._engine.schedule_many(specs.timers))
@@ -89,7 +87,7 @@ class TimerCalls:  # see 0046
         _check_count("timer_ids", count)
         topic = request.topic
         limit = self._admit(topic)
-        columns = RequestColumns(request, limit, trace, create=_create(request.mode))
+        columns = RequestColumns(request, limit, trace)
         await _by_stretches(self._reading, count, columns.read)
         results = await self._engine.schedule_many({topic: columns.timers})
         outcomes = columns.outcomes(results[topic])
@@ -167,16 +165,6 @@ async def _by_stretches(turn: asyncio.Lock, count: int, work: Callable[[slice], 
         for start in range(0, count, STRETCH):
             await asyncio.sleep(0)
             work(slice(start, start + STRETCH))
-
-
-def _create(mode: service.ScheduleMode) -> bool:
-    if mode not in (
-        service.SCHEDULE_MODE_UNSPECIFIED,
-        service.SCHEDULE_MODE_REPLACE,
-        service.SCHEDULE_MODE_CREATE,
-    ):
-        raise InvalidField("mode", f"{mode} is not a mode; send REPLACE or CREATE")
-    return mode == service.SCHEDULE_MODE_CREATE
 
 
 def trace_context(pairs: Iterable[tuple[str, str | bytes]]) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
-from relay.api import translate
+from relay.api import times, translate
 from relay.core import validate
 from relay.core.dispatch import Dispatch, DispatchState
 from relay.core.errors import InvalidField, OtherLayout, StoreRefused, TimerNotFound, WrongKeyType
@@ -53,9 +53,9 @@ class TopicCalls:
         end = request.WhichOneof("end")
         until = duration = None
         if end == "until":
-            until = validate.due(translate.instant("until", request.until), "until")
+            until = validate.due(times.instant("until", request.until), "until")
         elif end == "duration":
-            duration = validate.delay(translate.length("duration", request.duration), "duration")
+            duration = validate.delay(times.length("duration", request.duration), "duration")
         if await self._topics.pause(topic, until=until, duration=duration) is None:
             raise InvalidField(end or "until", "is past; give a later end, or none")
         return pb.PauseTopicResponse(topic=await self._stats(topic))
@@ -136,9 +136,9 @@ def _dead_ids(dead_ids: Sequence[str]) -> Sequence[str]:
 def _filter(message: pb.DeadLetterFilter) -> Callable[[DeadLetter], bool]:
     since, before = 0, LATEST
     if message.HasField("died_since"):
-        since = translate.instant("filter.died_since", message.died_since)
+        since = times.instant("filter.died_since", message.died_since)
     if message.HasField("died_before"):
-        before = translate.instant("filter.died_before", message.died_before)
+        before = times.instant("filter.died_before", message.died_before)
 
     def wanted(letter: DeadLetter) -> bool:
         return (
@@ -156,11 +156,11 @@ def _topic(stats: TopicStats, dispatch: Dispatch) -> pb.Topic:
         topic=stats.topic,
         timers=stats.timers,
         due=stats.due,
-        next_claim_time=None if stats.first is None else translate.timestamp(stats.first),
+        next_claim_time=None if stats.first is None else times.timestamp(stats.first),
         dead=stats.dead,
-        oldest_death_time=None if stats.oldest_death is None else translate.timestamp(stats.oldest_death),
+        oldest_death_time=None if stats.oldest_death is None else times.timestamp(stats.oldest_death),
         paused=paused is not None,
-        paused_until=None if paused in (None, LATEST) else translate.timestamp(paused or 0),
+        paused_until=None if paused in (None, LATEST) else times.timestamp(paused or 0),
         dispatch=dispatch.value,
         ready=dispatched.ready,
         processing=dispatched.processing,
@@ -188,8 +188,8 @@ def _dead_letter(topic: str, letter: DeadLetter) -> pb.DeadLetter:
         reason=letter.reason,
         attempts=letter.attempts,
         last_error=letter.error,
-        due_time=translate.timestamp(letter.due),
-        death_time=translate.timestamp(letter.died),
+        due_time=times.timestamp(letter.due),
+        death_time=times.timestamp(letter.died),
         occurrence_id=translate.text(letter.occurrence_id),
         **Content.of(letter).fields(),
         group=letter.group,

@@ -5,19 +5,20 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 
-from google.protobuf.duration_pb2 import Duration
-from google.protobuf.timestamp_pb2 import Timestamp
-
+from relay.api.intents import is_apart, when
+from relay.api.times import instant, length
 from relay.core import validate
 from relay.core.errors import InvalidField
-from relay.core.instants import SECOND
 from relay.core.outcomes import ACKED, Again, Ending, Reason, Verb
 from relay.core.timers import (
     NO_CONDITION,
+    REPLACE,
     Condition,
     Content,
+    Debounce,
     NewTimer,
     NewTimers,
+    OnConflict,
 )
 from relay.v1 import delivery_service_pb2 as delivery
 from relay.v1 import timer_handler_pb2 as handler
@@ -32,50 +33,25 @@ ENDS = {
 }
 
 
-def timestamp(instant: int) -> Timestamp:
-    """Turn microseconds since 1970 into a Timestamp."""
-    seconds, rest = divmod(instant, SECOND)
-    return Timestamp(seconds=seconds, nanos=rest * 1000)
-
-
-def instant(field: str, message: Timestamp) -> int:
-    """Turn a Timestamp into microseconds since 1970, rounded up. Raises `InvalidField`."""
-    nanos = message.nanos
-    if not 0 <= nanos < 1_000_000_000:
-        raise InvalidField(field, "has nanos outside 0 to 999,999,999")
-    return message.seconds * SECOND + -(-nanos // 1000)
-
-
-def length(field: str, message: Duration) -> int:
-    """Turn a Duration into microseconds, rounded up. Raises `InvalidField` if it is negative."""
-    seconds, nanos = message.seconds, message.nanos
-    if seconds < 0 or nanos < 0:
-        raise InvalidField(field, "is negative; give 0 or more")
-    if nanos >= 1_000_000_000:
-        raise InvalidField(field, "has nanos above 999,999,999")
-    return seconds * SECOND + -(-nanos // 1000)
-
-
 def new_timer(
     spec: pb.TimerSpec,
     timer_id: str,
     max_payload_bytes: int,
     trace: Mapping[str, str],
     *,
-    create: bool = False,
+    said: OnConflict | None = None,
     condition: Condition = NO_CONDITION,
 ) -> NewTimer:
-    """Check and translate a timer. `trace` is the caller's trace context. Raises `InvalidField`."""
+    """Check and translate a timer. `trace` is the caller's trace context, `said` what the request says of
+    timers that meet. Raises `InvalidField`."""
     validate.name("timer_id", timer_id)
-    due = delay = None
-    if spec.HasField("due_time"):
-        if spec.HasField("delay"):
-            raise InvalidField("due_time", "is set beside delay; set one of the two")
-        due = validate.due(instant("due_time", spec.due_time))
-    elif spec.HasField("delay"):
-        delay = validate.delay(length("delay", spec.delay))
-    else:
-        raise InvalidField("due_time", "is not set, and neither is delay; set one of the two")
+    due, delay, intent = when(spec, timer_id, said)
+    if condition != NO_CONDITION:
+        if isinstance(intent, Debounce):
+            raise InvalidField("condition", "is set beside debounce, which takes any timer; leave it out")
+        if intent is OnConflict.KEEP_EXISTING:
+            what = "is set with CREATE or KEEP_EXISTING, where there is no timer to hold it against"
+            raise InvalidField("condition", f"{what}; leave one of the two out")
     expires, expires_after = expiry(spec, due)
     return NewTimer(
         timer_id=timer_id,
@@ -86,13 +62,17 @@ def new_timer(
         content_type=validate.content_type(spec.content_type),
         expires=expires,
         expires_after=expires_after,
-        create=create,
+        intent=intent,
         condition=condition,
     )
 
 
 def new_timers(
-    specs: Sequence[pb.TimerSpec], max_payload_bytes: int, trace: Mapping[str, str], *, create: bool
+    specs: Sequence[pb.TimerSpec],
+    max_payload_bytes: int,
+    trace: Mapping[str, str],
+    *,
+    said: OnConflict | None = None,
 ) -> NewTimers | None:
     """Check and translate all timers together; those without a timer_id get one. If this returns None, or
     raises `InvalidField`, one of them is wrong or only unusual: `new_timer` finds which one, and how."""
@@ -109,6 +89,8 @@ def new_timers(
     content_types = [spec.content_type for spec in specs]
     for each in set(content_types):
         validate.content_type(each)
+    if any(map(is_apart, specs)):
+        return None
     expiries = [expiry(spec, due) for spec, due in zip(specs, dues, strict=True)]
     bare = headers({}, trace)
     return NewTimers.filled(
@@ -116,11 +98,11 @@ def new_timers(
         payloads=payloads,
         dues=dues,
         delays=delays,
-        headers=[headers(said, trace) if (said := spec.headers) else bare for spec in specs],
+        headers=[headers(own, trace) if (own := spec.headers) else bare for spec in specs],
         content_types=content_types,
         expires=[instant for instant, _ in expiries],
         expires_after=[distance for _, distance in expiries],
-        create=[create] * len(specs),
+        intents=[said or REPLACE] * len(specs),
     )
 
 

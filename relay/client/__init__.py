@@ -11,7 +11,7 @@
 ...         await client.run()    # until SIGTERM or SIGINT
 """
 
-from relay.client.calls.change_values import ChangeResult, TimerChange
+from relay.client.calls.change_values import ChangeResult, OnConflict, TimerChange
 from relay.client.calls.channel import DEFAULT_TARGET
 from relay.client.calls.recurrence_values import (
     Backfilled,
@@ -80,6 +80,7 @@ __all__ = [
     "NewTimer",
     "NominalInstant",
     "NotFound",
+    "OnConflict",
     "PastInstant",
     "PushHandlers",
     "PutRecurrence",

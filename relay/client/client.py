@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar, Unpack
 
 from relay.client import arguments, connection_log, errors
 from relay.client.calls import batches, recurrence_calls, timer_calls
-from relay.client.calls.change_values import TimerChange
+from relay.client.calls.change_values import OnConflict, TimerChange
 from relay.client.calls.channel import Wire, target_or_default
 from relay.client.calls.recurrence_values import PutRecurrence, RecurOptions
 from relay.client.calls.recurrences import Recurrences
@@ -90,7 +90,10 @@ class RelayClient(RecurringHandlers):
         datetime). A timer that exists under the `timer_id` is replaced; without a `timer_id`, a random one is
         made. From `expire_time` on, or from `expire_after` its due time, no delivery of it begins.
 
-        `create_only` leaves an existing timer as it is. `only_if_pending` replaces only a timer that is not
+        `create_only` leaves an existing timer as it is; `on_conflict` says which of the two stands instead,
+        such as the one that is due earlier. `debounce` is a delay that begins anew with each call under the
+        `timer_id`, until `at_most` after the first one. `spread` moves the due time back by less than that,
+        to a place that the id decides. `only_if_pending` replaces only a timer that is not
         being delivered, `only_if_due_at` only one with this due time; both raise `NotFound` if there is
         none. The `result` says what became of the call, and `delivery_under_way` whether the timer that
         existed was being delivered, so that its handler may still be running.
@@ -106,21 +109,28 @@ class RelayClient(RecurringHandlers):
         return await self._run(timer_calls.schedule(topic, payload, timeout=self._limit(timeout), **options))
 
     async def schedule_batch(
-        self, timers: Iterable[NewTimer], *, create_only: bool = False, timeout: float | None = None
+        self,
+        timers: Iterable[NewTimer],
+        *,
+        create_only: bool = False,
+        on_conflict: OnConflict | None = None,
+        timeout: float | None = None,
     ) -> list[ScheduleResult]:
         """Store many timers, of one topic or several. Returns one result each, in the same order.
 
         Big batches are split into several calls, and `timeout` bounds each. `create_only` leaves
-        existing timers as they are. A timer that the relay refuses has its `error` set and does not
-        affect the others. Raises `CallError` if a call as a whole fails, once those beside it have
-        ended: then it is safe to schedule the same `NewTimer`s again.
+        existing timers as they are, `on_conflict` says which of two stands. A timer that the relay refuses
+        has its `error` set and does not affect the others. Raises `CallError` if a call as a whole fails,
+        once those beside it have ended: then it is safe to schedule the same `NewTimer`s again.
 
         >>> await client.schedule_batch(
         ...     [NewTimer(topic="invoices", payload=b"%d" % n, delay=n) for n in range(1000)]
         ... )
         """
         limit = self._limit(timeout)
-        return await self._run(batches.schedule_batch(timers, create_only=create_only, timeout=limit))
+        return await self._run(
+            batches.schedule_batch(timers, create_only=create_only, on_conflict=on_conflict, timeout=limit)
+        )
 
     async def cancel(
         self,

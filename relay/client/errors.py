@@ -136,6 +136,9 @@ _PLAIN: dict[grpc.StatusCode, type[CallError]] = {
 }
 _NEVER_SENT = ("failed to connect to all addresses", "errors resolving ", "DNS resolution failed")
 """How gRPC begins to say that it made no connection, so that nobody has the call."""
+_BROKE_IN_A_WRITE = "Internal error from Core"
+"""What grpc.aio says of a stream that had ended when a message was written. It says so even in the place of
+the status with which the stream has ended (github.com/grpc/grpc/issues/36066)."""
 _CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
 
 
@@ -158,12 +161,14 @@ def make(
 def from_rpc(error: FailedCall) -> CallError:
     """Translate a failed gRPC call, with the field and the pause from its status details."""
     field, retry_after = _read_details(error)
-    message = error.details() or "no details"
-    if error.code() is grpc.StatusCode.UNAVAILABLE:
+    message, code = error.details() or "no details", error.code()
+    if code is grpc.StatusCode.INTERNAL and message == _BROKE_IN_A_WRITE:
+        code, message = grpc.StatusCode.UNAVAILABLE, "the stream had ended when a message was written to it"
+    if code is grpc.StatusCode.UNAVAILABLE:
         # A relay always names a pause. Without one it is gRPC that says why there is no answer.
         unanswered = retry_after is None and not message.startswith(_NEVER_SENT)
         return Unavailable(message, retry_after=retry_after, unanswered=unanswered)
-    return make(error.code(), message, field=field)
+    return make(code, message, field=field)
 
 
 def _read_details(error: FailedCall) -> tuple[str, float | None]:

@@ -11,7 +11,7 @@ from typing import Self, TypeVar, Unpack
 
 from relay.client import arguments
 from relay.client.calls import batches, recurrence_calls, timer_calls
-from relay.client.calls.change_values import TimerChange
+from relay.client.calls.change_values import OnConflict, TimerChange
 from relay.client.calls.channel import SyncGrpcWire, SyncWire, target_or_default
 from relay.client.calls.recurrence_values import PutRecurrence, RecurOptions
 from relay.client.calls.recurrences import SyncRecurrences
@@ -75,11 +75,18 @@ class SyncRelayClient:
         return self._run(timer_calls.schedule(topic, payload, timeout=self._limit(timeout), **options))
 
     def schedule_batch(
-        self, timers: Iterable[NewTimer], *, create_only: bool = False, timeout: float | None = None
+        self,
+        timers: Iterable[NewTimer],
+        *,
+        create_only: bool = False,
+        on_conflict: OnConflict | None = None,
+        timeout: float | None = None,
     ) -> list[ScheduleResult]:
         """See `RelayClient.schedule_batch`."""
         limit = self._limit(timeout)
-        return self._run(batches.schedule_batch(timers, create_only=create_only, timeout=limit))
+        return self._run(
+            batches.schedule_batch(timers, create_only=create_only, on_conflict=on_conflict, timeout=limit)
+        )
 
     def cancel(
         self,

@@ -110,9 +110,11 @@ class StoreUnavailable(StoreError):
     """Redis can't be reached now; try again.
 
     `partition` is the one that could not be reached, if the call was meant for another: timers move.
+    `place` is the node that could not be reached, where there are several: a call may have been sent on.
     """
 
     partition = ""
+    place = ""
 
 
 class GivenUp(StoreUnavailable):

@@ -77,10 +77,10 @@ def micros(seconds: float) -> int:
 
 
 def spread_of(timer_id: str, window_us: int) -> int:
-    """Return the place of a timer within a window, in microseconds: 0 to `window_us` - 1; 0 for a window of 0.
+    """Return the place of a timer within a window, in microseconds: 0 to `window_us` - 1, or 0.
 
-    `window_us * (c >> 1) >> 31`, of which c is the CRC-32 of the id's UTF-8 bytes, as zlib, Java and Spark SQL
-    have it. The last bit of c is left out so that 64 bits with a sign suffice: with the window as a * 2**31 + b
-    it is `a * (c >> 1) + (b * (c >> 1) >> 31)`. `tests/core/spread.json` has examples.
+    This is `window_us * half >> 31`, of which `half` is the CRC-32 of the id's UTF-8 bytes without its last
+    bit, so that signed numbers of 64 bits suffice: of a window of a * 2**31 + b it is
+    `a * half + (b * half >> 31)`. `tests/core/spread.json` has examples for other languages.
     """
     return window_us * (zlib.crc32(timer_id.encode()) >> 1) >> 31

@@ -44,6 +44,8 @@ class RecordKind(IntEnum):
     LEFT = 26
     ARRIVED = 27
     RETURNED = 28
+    TICKED = 29
+    CHANGED = 30
 
     @property
     def ends(self) -> bool:
@@ -63,6 +65,10 @@ _ENDS = {
 
 HAND_OVERS = frozenset({RecordKind.LEFT, RecordKind.ARRIVED, RecordKind.RETURNED})
 """The kinds by which a timer goes from one partition to another."""
+
+
+RECURRING = frozenset({RecordKind.TICKED, RecordKind.CHANGED})
+"""The kinds that are about a recurrence, whose name then stands in the timer's place."""
 
 
 class HandOver(NamedTuple):

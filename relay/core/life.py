@@ -17,7 +17,7 @@ from typing import Any
 
 from relay.core.journal import Adoption, JournalRecord, RecordKind
 from relay.core.outcomes import NO_LIMITS, Limits, Reason, Verdict
-from relay.core.timers import NO_CONDITION, Change, Condition
+from relay.core.timers import NO_CONDITION, REPLACE, Change, Condition, Debounce, Intent, OnConflict
 
 
 class LifeState(Enum):
@@ -51,8 +51,8 @@ class TimerLife:
     """How a timer stands.
 
     `next_claim` is its score: the instant from which it can be claimed. `recorded` says that a record goes
-    with it; without one the score alone says all, as a publisher writes it. `adopted` says that a foreign
-    writer has set the score since.
+    with it; without one the score alone says all, as a publisher writes it. `limit` is the instant beyond
+    which no debounced timer moves it (0: none). `adopted` says that a foreign writer has set the score since.
     """
 
     due: int
@@ -67,6 +67,7 @@ class TimerLife:
     nonce: bytes = b""
     occurrence: bytes = b""
     recorded: bool = False
+    limit: int = 0
     adopted: Adoption | None = None
 
 
@@ -88,7 +89,7 @@ class Given:
     content: bool = True
     due: int = 0
     expires: int = 0
-    create: bool = False
+    intent: Intent = REPLACE
     condition: Condition = NO_CONDITION
     full: bool = False
     retry_after: int | None = None
@@ -157,6 +158,15 @@ def fate(life: TimerLife, instant: int, limits: Limits) -> Reason | None:
     return Reason.AGE if too_old else None
 
 
+def stands(intent: Intent, there: int, due: int) -> bool:
+    """Whether a timer that is due `there` stands, and not the new one, which is due at `due`."""
+    if intent is OnConflict.KEEP_EARLIEST:
+        return there <= due
+    if intent is OnConflict.KEEP_LATEST:
+        return there >= due
+    return intent is OnConflict.KEEP_EXISTING
+
+
 def refusal(life: TimerLife, condition: Condition) -> Change | None:
     """Why a change that a caller asked for under a condition is not made; None if it is."""
     if condition.only_pending and life.state is LifeState.LEASED:
@@ -166,7 +176,8 @@ def refusal(life: TimerLife, condition: Condition) -> Change | None:
 
 def _back(life: TimerLife, **changes: Any) -> TimerLife:
     """Nobody's lease any more."""
-    facts = {"state": LifeState.PENDING, "received": False, "nonce": b"", "adopted": None, **changes}
+    facts: dict[str, Any] = {"state": LifeState.PENDING, "received": False, "nonce": b"", "limit": 0}
+    facts |= {"adopted": None, **changes}
     return replace(life, **facts)
 
 
@@ -176,20 +187,33 @@ def _holds(life: TimerLife | None, nonce: bytes) -> bool:
 
 def _schedule(life: TimerLife | None, given: Given) -> Effect:
     if life is not None:
-        refused = Change.UNCHANGED if given.create else refusal(life, given.condition)
+        kept = stands(given.intent, life.due, given.due)
+        refused = Change.UNCHANGED if kept else refusal(life, given.condition)
     elif given.condition != NO_CONDITION:
         refused = Change.GONE
     else:
         refused = Change.FULL if given.full else None
     if refused is not None:
         return Effect(life, refused)
-    due = max(given.due, 0)
-    after = TimerLife(due, given.due, expires=given.expires, recorded=given.expires > 0)
+    limit = _limit(life, given)
+    score = min(given.due, limit or given.due)
+    due = max(score, 0)
+    after = TimerLife(due, score, expires=given.expires, recorded=given.expires > 0, limit=limit)
     record = JournalRecord(RecordKind.SCHEDULED, due=due, expires=given.expires)
     if life is None:
         return Effect(after, Change.CREATED, record)
     voided: dict[str, Any] = {"nonce": life.nonce, "previous_due": life.due, "adopted": life.adopted}
     return Effect(after, Change.REPLACED, replace(record, kind=RecordKind.REPLACED, **voided))
+
+
+def _limit(life: TimerLife | None, given: Given) -> int:
+    """The instant beyond which no debounced timer of this run is due; 0: none."""
+    if not isinstance(given.intent, Debounce):
+        return 0
+    if life is not None and life.limit:
+        return life.limit
+    at_most = given.intent.at_most
+    return 0 if at_most is None else given.now + at_most
 
 
 def _claim(life: TimerLife, given: Given) -> Effect:

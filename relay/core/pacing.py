@@ -66,37 +66,39 @@ class Pacing:
         self._losses = 0
         self.rank = 0
         """The number of relays that come before this one."""
-        self._help = math.inf
+        self._while_helping = math.inf
         """The patience while others need help."""
 
     def take_rank(self, rank: int) -> None:
         """Come after `rank` others from now on."""
         self.rank = rank
         if not rank:
-            self._help = math.inf
+            self._while_helping = math.inf
 
     @property
     def patience(self) -> float:
         """For how long a timer that falls due is left to others."""
-        return min(self._help, self._longest) if self.rank else 0.0
+        return min(self._while_helping, self._longest) if self.rank else 0.0
 
-    def help(self) -> None:
+    def begin_to_help(self) -> None:
         """Note that others don't take what is due."""
         if self.rank:
-            self._help = HEAD_START * self.rank
+            self._while_helping = HEAD_START * self.rank
 
-    def after_claim(self, *, taken: bool, lost: bool, until_next: float, waited: float = 0.0) -> float:
+    def after_claim(
+        self, *, taken: bool, lost: bool, until_next: float, waited: float = 0.0, paused: bool = False
+    ) -> float:
         """Return the wait after a claim.
 
         `taken` means that it brought timers, which had been due for `waited`; `lost` that it was made for a
         timer that had fallen due, and found nothing. `until_next` is the time to the topic's first remaining
-        timer, infinite if there is none.
+        timer, infinite if there is none. What is due while the topic is `paused` is left by everybody.
         """
         longest = self._longest * (1.0 - 0.1 * self._jitter())
-        if until_next <= 0 or waited > HELP_AFTER:
-            self.help()
+        if not paused and (until_next <= 0 or waited > HELP_AFTER):
+            self.begin_to_help()
         elif lost:
-            self._help = max(2 * self._help, HELP_AFTER)
+            self._while_helping = max(2 * self._while_helping, HELP_AFTER)
         wait = 0.0 if until_next <= 0 else min(until_next + self.patience, longest)
         if taken:
             self._losses = 0

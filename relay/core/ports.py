@@ -21,7 +21,15 @@ from relay.core.outcomes import (
 )
 from relay.core.partitions import Layout, topic_of
 from relay.core.policy import TopicPolicy
-from relay.core.recurring.recurrence import Due, Kept, Recurrence, RecurrencePage, Standing, Turn, Turned
+from relay.core.recurring.recurrence import (
+    Due,
+    Recurrence,
+    RecurrencePage,
+    Standing,
+    StoredRecurrence,
+    Turn,
+    Turned,
+)
 from relay.core.timers import (
     NO_CONDITION,
     Change,
@@ -154,7 +162,7 @@ class RecurrenceStore(Protocol):
     each call is about one partition, but for `page`.
     """
 
-    async def get(self, topic: str, recurrence_id: str) -> tuple[int, Kept | None]:
+    async def get(self, topic: str, recurrence_id: str) -> tuple[int, StoredRecurrence | None]:
         """Return now, and a recurrence."""
         ...
 
@@ -171,13 +179,21 @@ class RecurrenceStore(Protocol):
         ...
 
     async def keep(
-        self, topic: str, recurrence: Recurrence, standing: Standing, stamp: bytes, now: int
+        self,
+        topic: str,
+        before: StoredRecurrence | None,
+        recurrence: Recurrence,
+        standing: Standing,
+        now: int,
+        *,
+        reason: str,
     ) -> bool:
-        """Keep a recurrence that stands as `stamp` says; an empty one means that there is none. Return False
-        if it stands elsewhere; then nothing has changed."""
+        """Keep a recurrence that still stands as it was read before; None means that there was none. Return
+        False if it stands elsewhere; then nothing has changed. `reason` is for the journal: what somebody
+        does."""
         ...
 
-    async def remove(self, topic: str, kept: Kept) -> bool:
+    async def remove(self, topic: str, kept: StoredRecurrence) -> bool:
         """Remove a recurrence that stands as it was read; return False as `keep` does. Its occurrences
         stay."""
         ...
@@ -317,8 +333,8 @@ class Heartbeats(Protocol):
     """Which relays poll a topic, as each of them says again and again."""
 
     async def beat(self, topic: str, relay: str, *, lasts: int) -> Sequence[str]:
-        """Say that a relay polls the topic, for `lasts` microseconds; with 0, that it does no more. Returns
-        the names of all that do. Raises `StoreError`."""
+        """Say that a relay polls the topic, for `lasts` microseconds, which are as many for all; with 0, that
+        it does no more. Returns the names of all that do. Raises `StoreError`."""
         ...
 
 

@@ -56,12 +56,38 @@ class Condition:
 NO_CONDITION = Condition()
 
 
+class OnConflict(Enum):
+    """Which timer stands where one of the id lives: the new one; the one that is due earlier, or later, the
+    old one if neither is; the old one."""
+
+    REPLACE = "replace"
+    KEEP_EARLIEST = "keep_earliest"
+    KEEP_LATEST = "keep_latest"
+    KEEP_EXISTING = "keep_existing"
+
+
+class Debounce(NamedTuple):
+    """The new timer takes the place of the old one, and is due no later than the limit of their run.
+
+    The first of a run of such timers that names `at_most` sets the limit: that many microseconds from then.
+    The run ends when the timer is claimed, run or gone, or something else is scheduled under the id.
+    """
+
+    at_most: int | None = None
+
+
+Intent = OnConflict | Debounce
+"""How a new timer meets the one that has its id."""
+
+REPLACE, KEEP_EXISTING = OnConflict.REPLACE, OnConflict.KEEP_EXISTING
+
+
 class NewTimer(NamedTuple):
     """A timer to be stored. Either `due` (an instant) or `delay` (microseconds, 0 or more) is set.
 
     It is never delivered at or after `expires` (an instant), or `expires_after` its due time
-    (microseconds). `create` stores it only if no timer has its id; `condition` only if a timer
-    has it and meets the condition.
+    (microseconds). `intent` says what becomes of a timer that has its id; with `Debounce` there is a `delay`
+    and no expiry. With `condition` it is stored only if a timer has its id and meets the condition.
     """
 
     timer_id: str
@@ -72,7 +98,7 @@ class NewTimer(NamedTuple):
     content_type: str = ""
     expires: int | None = None
     expires_after: int | None = None
-    create: bool = False
+    intent: Intent = REPLACE
     condition: Condition = NO_CONDITION
 
 
@@ -89,7 +115,7 @@ class NewTimers(Batch[NewTimer]):
     content_types: list[str]
     expires: list[int | None]
     expires_after: list[int | None]
-    create: list[bool]
+    intents: list[Intent]
     conditions: list[Condition]
 
 

@@ -6,10 +6,9 @@ from collections.abc import Callable
 from typing import Protocol, Self, TypeVar
 
 import anyio
-from anyio.abc import TaskGroup
 
-from relay.core.loop.call_ends import leave_call
 from relay.core.ports import Places
+from relay.engine.loop_starter import LoopStarter
 
 
 class Lane(Protocol):
@@ -54,7 +53,7 @@ class Lanes(dict[str, AnyLane]):  # see 0082
         self._ended = ended
         self._by_place: dict[str, AnyLane] = {}
         self._scopes: dict[str, anyio.CancelScope] = {}
-        self._tasks: TaskGroup | None = None
+        self._loops: LoopStarter | None = None
         self._late = False
         """Whether a topic keeps its old lane until a call about it has ended."""
         places.changed.append(self.again)
@@ -92,26 +91,26 @@ class Lanes(dict[str, AnyLane]):  # see 0082
     async def run(self) -> None:
         """Let all lanes work until cancelled."""
         try:
-            async with anyio.create_task_group() as self._tasks:
+            async with anyio.create_task_group() as tasks:
+                self._loops = LoopStarter(tasks)
                 for lane in self._by_place.values():
-                    self._start(lane, self._tasks)
+                    self._start(lane, self._loops)
                 await anyio.sleep_forever()
         finally:
-            self._tasks = None
+            self._loops = None
 
     def _at(self, place: str) -> AnyLane:
         if place not in self._by_place:
             lane = self._by_place[place] = self._make(place)
-            if self._tasks is not None:
-                self._start(lane, self._tasks)
+            if self._loops is not None:
+                self._start(lane, self._loops)
         return self._by_place[place]
 
-    def _start(self, lane: AnyLane, tasks: TaskGroup) -> None:
+    def _start(self, lane: AnyLane, loops: LoopStarter) -> None:
         scope = self._scopes[lane.place] = anyio.CancelScope()
 
         async def run() -> None:
-            leave_call()  # as a rule that of the first timer of a place
             with scope:
                 await lane.run()
 
-        tasks.start_soon(run)
+        loops.start(run)

@@ -179,14 +179,18 @@ class RedisHealth:
         except GivenUp:
             raise  # it came too late for its caller, which says nothing of Redis
         except StoreUnavailable as failure:
-            self.failed(topic, failure)
+            self.failed(topic, failure, health)
             raise
         health.worked()
         return answer
 
-    def failed(self, topic: str, failure: StoreUnavailable) -> None:
-        """Note that a call about the topic was not answered."""
-        self.of(failure.partition or topic).failed(failure)
+    def failed(self, topic: str, failure: StoreUnavailable, asked: PlaceHealth) -> None:
+        """Note that a call about the topic was not answered. `asked` is the topic's view before it; away is
+        the node that the call was sent on to, if the topic is there by now."""
+        view = self.of(failure.partition or topic)
+        if not failure.partition and view.place != failure.place:
+            view = asked  # also where a slot is on its way: nobody would be waited for otherwise
+        view.failed(failure)
 
     def refused(self, sentence: str, failure: Exception, *, said: bool = False, **about: object) -> None:
         """Count what Redis refuses, and would refuse again; log it unless it was `said` already."""

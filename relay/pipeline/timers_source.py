@@ -31,8 +31,9 @@ from pyspark.sql.datasource import (
 
 from relay.core.errors import InvalidField
 from relay.core.instants import LATEST, SECOND
+from relay.core.timers import REPLACE
 from relay.pipeline.rows.columns import CONSTANT, CONTENT, ddl
-from relay.pipeline.spark.redis_target import Target, flag, names_of, rate, whole
+from relay.pipeline.spark.redis_target import Target, flag, names_of, on_conflict, rate, spread, whole
 from relay.store.bulk.scanning import TopicSlice, cut
 
 if TYPE_CHECKING:
@@ -104,11 +105,15 @@ class TimersDataSource(DataSource):
             constants,
             make_ids=flag(self.options, "make_ids", default=False),
             zone=self.options.get("time_zone"),
+            spread=spread(self.options),
         )
         rejects, run = self.options.get("rejects"), self.options.get("run_id", "")
         if run:
             rejects = rejects and f"{rejects.rstrip('/')}/run_id={checked(run)}"
-        load = Load(reading, run, max_rate=rate(self.options), strict=rejects is None)
+        stands = on_conflict(self.options)
+        if stands is not REPLACE and not run:
+            raise InvalidField("run_id", "is missing; with on_conflict, name a run")
+        load = Load(reading, run, stands, max_rate=rate(self.options), strict=rejects is None)
         return TimersWriter(load, rejects)
 
 

@@ -89,12 +89,18 @@ class CronWalls:
 
 
 _TICK = timedelta(seconds=1)
+_MONTH = timedelta(days=32)
+
+
+_MOST_MONTHS = 120
+"""Months whose days are kept for each expression."""
 
 
 class _Search(CronSim):
     """cronsim's search, with weekdays that are the nearest to a day."""
 
     def __init__(self, fields: list[str]) -> None:
+        self._months: dict[tuple[int, int], list[int]] = {}
         days = fields[_DAY].split(",")
         self._nearest = [int(found[1]) for each in days if (found := _NEAREST.fullmatch(each))]
         plain = ",".join(each for each in days if not _NEAREST.fullmatch(each))
@@ -102,6 +108,27 @@ class _Search(CronSim):
         if not plain:
             self.days = set()
         self.day_and = fields[_DAY].startswith("*") or fields[_WEEKDAY].startswith("*")
+
+    def advance_day(self) -> bool:
+        """cronsim asks day by day; here a month is asked once, and remembered."""
+        now = self.dt
+        days = self._days(now.year, now.month)
+        if now.day in days:
+            return False
+        day = next((each for each in days if each > now.day), 0)
+        first = now.replace(day=day or 1, hour=0, minute=0, second=0)
+        self.dt = first if day else (first + _MONTH).replace(day=1)
+        return True
+
+    def _days(self, year: int, month: int) -> list[int]:
+        days = self._months.get((year, month))
+        if days is None:
+            if len(self._months) >= _MOST_MONTHS:
+                self._months.clear()
+            number = monthrange(year, month)[1]
+            days = [day for day in range(1, number + 1) if self.match_day(date(year, month, day))]
+            self._months[year, month] = days
+        return days
 
     def match_dom(self, d: date) -> bool:
         if super().match_dom(d):
@@ -167,6 +194,8 @@ def _term(field: _Field, term: str) -> str:
     step = found["step"]
     if step and not 1 <= int(step) <= field.high:
         raise ValueError(f"a step is 1 to {field.high}")
+    if found["last"] and "-" not in span:  # 5-5/2 is 5, and cronsim takes it for 5/2
+        return span
     return f"{span}/{step}" if step else span
 
 
@@ -183,7 +212,7 @@ def _span(field: _Field, first: str | None, last: str | None) -> str:
         high = 7
     if high < low:
         raise ValueError(f"a range ascends; write two, {low}-{field.high},{field.low}-{high}")
-    return f"{low}-{high}"
+    return f"{low}-{high}" if low < high else f"{low}"
 
 
 def _number(field: _Field, text: str) -> int | None:

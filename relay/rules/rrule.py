@@ -20,8 +20,8 @@ from relay.rules.rrule_text import RruleText
 _MOST_DAYS = 36_525
 """Days that are looked at for the next date: a hundred years of them."""
 
-_MOST_DAYS_BY_TIME = 4_000
-"""The same for rules by the hour and shorter, since each of their days costs more."""
+_MOST_DATES = 500
+"""Dates on which no time is found, for rules by the hour and shorter, since each of them costs more."""
 
 
 class RruleWalls:
@@ -35,6 +35,10 @@ class RruleWalls:
         self._wkst = text.wkst
         self._excluded = text.excluded
         self._until = text.until
+        dates = {name: self._options[name] for name in _BY_DATE if name in self._options}
+        self._dates = (
+            dates if text.frequency >= dateutil.HOURLY and dates.keys() & text.options.keys() else {}
+        )
         self._check(text)
 
     def __call__(self, start: datetime) -> Iterator[datetime]:
@@ -58,30 +62,42 @@ class RruleWalls:
             self._until = wall
 
     def _expanded(self, start: datetime) -> Iterator[datetime]:
-        first = self._period_before(start)
-        if first is None:
-            return
         try:
-            yield from self._search(first)
+            if self._dates:
+                yield from self._date_by_date(start)
+            else:
+                yield from self._search(start)
         except (OverflowError, ValueError):
             return  # beyond the year 9999, or times of the day that the interval never meets
 
-    def _period_before(self, start: datetime) -> datetime | None:
+    def _date_by_date(self, start: datetime) -> Iterator[datetime]:
+        """The times of a rule by the hour or shorter, on its dates. dateutil would look for times on each day
+        before it asks whether the day is one: for 19 s where a rule fires in one hour of every fourth year."""
+        midnight = start.replace(hour=0, minute=0, second=0)
+        in_vain = 0
+        for day in _Search(dateutil.DAILY, midnight, _MOST_DAYS, **self._dates):
+            in_vain += 1
+            for wall in self._search(day):
+                if wall >= day + _DAY:
+                    break
+                if wall >= day:
+                    in_vain = 0
+                    yield wall
+            if in_vain > _MOST_DATES:
+                return
+
+    def _period_before(self, start: datetime) -> datetime:
         """The beginning of the rule's last period that begins at `start` or earlier, so that what the rule
-        says about whole periods holds; None beyond the year 9999."""
+        says about whole periods holds."""
         origin = self._start
-        try:
-            if self._frequency == dateutil.YEARLY:
-                periods = start.year - origin.year
-                return datetime(origin.year + self._whole(periods), 1, 1)  # noqa: DTZ001
-            if self._frequency == dateutil.MONTHLY:
-                periods = (start.year - origin.year) * 12 + start.month - origin.month
-                year, month = divmod(origin.year * 12 + origin.month - 1 + self._whole(periods), 12)
-                return datetime(year, month + 1, 1)  # noqa: DTZ001
-            length, truncated = self._period(origin)
-            return truncated + self._whole((start - truncated) // length) * length
-        except (OverflowError, ValueError):
-            return None
+        if self._frequency == dateutil.YEARLY:
+            return datetime(origin.year + self._whole(start.year - origin.year), 1, 1)  # noqa: DTZ001
+        if self._frequency == dateutil.MONTHLY:
+            periods = (start.year - origin.year) * 12 + start.month - origin.month
+            year, month = divmod(origin.year * 12 + origin.month - 1 + self._whole(periods), 12)
+            return datetime(year, month + 1, 1)  # noqa: DTZ001
+        length, truncated = self._period(origin)
+        return truncated + self._whole((start - truncated) // length) * length
 
     def _period(self, origin: datetime) -> tuple[timedelta, datetime]:
         """The length of a period of a week or less, and the beginning of the one that has `origin`."""
@@ -96,28 +112,26 @@ class RruleWalls:
             return timedelta(days=1), midnight
         return timedelta(weeks=1), midnight - timedelta(days=(midnight.weekday() - self._wkst) % 7)
 
-    def _search(self, first: datetime) -> _Search:
-        most = _MOST_DAYS_BY_TIME if self._frequency >= dateutil.HOURLY else _MOST_DAYS
-        options = {**self._options, "interval": self._interval, "wkst": self._wkst}
-        return _Search(self._frequency, first, most, **options)
+    def _search(self, start: datetime) -> _Search:
+        """A search that begins with the period of `start`."""
+        options = {name: value for name, value in self._options.items() if name not in self._dates}
+        first = self._period_before(start)
+        return _Search(
+            self._frequency, first, _MOST_DAYS, interval=self._interval, wkst=self._wkst, **options
+        )
 
     def _whole(self, periods: int) -> int:
         return periods // self._interval * self._interval
 
     def _check(self, text: RruleText) -> None:
         """Raise `InvalidField` for a rule that never fires."""
-        dates = {name: self._options[name] for name in _BY_DATE if name in self._options}
-        try:
-            if self._frequency >= dateutil.HOURLY:
-                next(iter(_Search(dateutil.DAILY, self._start, _MOST_DAYS, **dates)))
-            self._search(self._start)
-            next(self(self._start))
-        except StopIteration:
+        if next(self(self._start), None) is None:
             why = "all its dates are excluded or behind UNTIL, or it names dates that don't exist"
-            raise InvalidField("rule.rrule", f'"{text.text}" never fires: {why}') from None
-        except ValueError as error:
-            raise InvalidField("rule.rrule", f'"{text.text}" never fires: {error}') from None
+            raise InvalidField("rule.rrule", f'"{text.text}" never fires: {why}')
 
+
+_DAY = timedelta(days=1)
+_ALL_MONTHS = tuple(range(1, 13))
 
 _BY_DATE = ("bymonth", "bymonthday", "byyearday", "byweekday")
 
@@ -133,7 +147,6 @@ def _options(text: RruleText, start: datetime) -> dict[str, Any]:
             options["bymonthday"] = (start.day,)
         if text.frequency == dateutil.WEEKLY:
             options["byweekday"] = (start.weekday(),)
-    options.setdefault("bymonth", tuple(range(1, 13)))  # see `_Search`
     if text.frequency < dateutil.HOURLY:
         options.setdefault("byhour", (start.hour,))
     if text.frequency < dateutil.MINUTELY:
@@ -153,10 +166,13 @@ class _Search(dateutil.rrule):
     def __init__(self, frequency: int, start: datetime, most: int, **options: Any) -> None:
         super().__init__(frequency, start, **options)  # type: ignore[arg-type]
         self._most = most
-        self._bymonth: Any = _Months(options["bymonth"])
+        self._months = _Months(options.get("bymonth", _ALL_MONTHS))
+        numbered = any(not isinstance(day, int) and day.n for day in options.get("byweekday", ()))
+        if "bymonth" in options or not numbered:  # with months, 20MO would be of a month and not of the year
+            self._bymonth: Any = self._months
 
     def __iter__(self) -> Iterator[datetime]:
-        months = self._bymonth
+        months = self._months
         months.left = self._most
         try:
             for wall in super().__iter__():
@@ -176,6 +192,9 @@ class _Months:
     def __init__(self, months: tuple[int, ...]) -> None:
         self._months = months
         self.left = 0
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._months)
 
     def __contains__(self, month: object) -> bool:
         self.left -= 1

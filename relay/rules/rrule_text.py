@@ -252,5 +252,33 @@ def _check_parts(read: RruleText) -> None:
     if numbered and (read.frequency > _MONTHLY or "byweekno" in read.options):
         right = "a number before a weekday goes with FREQ=MONTHLY, or YEARLY without BYWEEKNO"
         raise _wrong(f'BYDAY {numbered[0].n}{_WEEKDAYS[numbered[0].weekday]} in "{read.text}": {right}')
+    _check_times(read, frequency)
     if "bysetpos" in read.options and len(read.options) == 1:
         raise _wrong(f'BYSETPOS alone in "{read.text}": it chooses among what another BY… part names')
+
+
+_OF_A_DAY = {"HOURLY": 24, "MINUTELY": 1_440, "SECONDLY": 86_400}
+_FILTERS = {
+    "HOURLY": ("BYHOUR",),
+    "MINUTELY": ("BYHOUR", "BYMINUTE"),
+    "SECONDLY": ("BYHOUR", "BYMINUTE", "BYSECOND"),
+}
+
+
+def _check_times(read: RruleText, frequency: str) -> None:
+    """Refuse what would be searched for long: times that the interval meets on some days and not on others,
+    and places in a set that never has as much."""
+    if frequency not in _FILTERS:
+        return
+    filters = [name for name in _FILTERS[frequency] if _NUMBERS[name].option in read.options]
+    if filters and _OF_A_DAY[frequency] % read.interval:
+        right = f"beside {filters[0]}, one that divides a day ({_OF_A_DAY[frequency]})"
+        raise _wrong(f'INTERVAL {read.interval} in "{read.text}": {right}')
+    size = 1
+    for option in ("byminute", "bysecond"):
+        if option not in [_NUMBERS[name].option for name in _FILTERS[frequency]]:
+            size *= len(set(read.options.get(option, (0,))))
+    if all(abs(place) > size for place in read.options.get("bysetpos", ())) and "bysetpos" in read.options:
+        raise _wrong(
+            f'BYSETPOS in "{read.text}": 1 to {size}, or -{size} to -1, since there are no more times'
+        )

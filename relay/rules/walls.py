@@ -62,11 +62,14 @@ class ElapsedInstants:
             second = yield from self._until_turned_back(second)
 
     def _until_turned_back(self, second: int) -> Generator[Nominal, None, int | None]:
-        """Yield the instants from `second` on, until the clock is turned back behind a time that was yielded:
-        return the second at which that happens, and from which on that time comes again."""
+        """Yield the instants from `second` on, until the clock is turned back and times come again that are
+        the rule's, or were in this pass before `second`: return the second at which that happens."""
         zone = self.zone
-        turned = None
-        for wall in self.walls(_wall(second + offset_at(zone, second))):
+        now = offset_at(zone, second)
+        start = _wall(second + now)
+        later = offset_of(zone, start.replace(fold=1))
+        turned = turn(zone, second, second + now - later) if later < now else None
+        for wall in self.walls(start):
             local = _seconds(wall)
             offset, later = offset_of(zone, wall), offset_of(zone, wall.replace(fold=1))
             if offset < later:

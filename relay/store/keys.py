@@ -12,8 +12,8 @@ FIRST = "#0"
 
 
 RECURRENCES = ("rules", "standings", "ticks", "names")
-"""The keys of a partition's recurrences: what is to recur, where it stands, when to look at it, and all ids in
-order."""
+"""The keys of a partition's recurrences: what is to recur, where it stands, when to look at it, and all ids
+in order."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,18 +99,19 @@ class MemoryStore:
             raise InvalidField("delay", "ends after the year 9999; give a shorter one")
         head = self._head(topic)
         results = [
-            Scheduled(None, Change.GIVEN_UP) if late else self._put(topic, timer, due, max_waiting)
+            Scheduled(None, Change.GIVEN_UP) if late else self._put(topic, timer, now, due, max_waiting)
             for timer, due, late in zip(timers, dues, over, strict=True)
         ]
         self._journal.append(topic, now)
         self._hint(topic, head)
         return results
 
-    def _put(self, topic: str, timer: NewTimer, due: int, max_waiting: int) -> Scheduled:
+    def _put(self, topic: str, timer: NewTimer, now: int, due: int, max_waiting: int) -> Scheduled:
         given = Given(
+            now=now,
             due=due,
             expires=_expiry(timer, due),
-            create=timer.create,
+            intent=timer.intent,
             condition=timer.condition,
             full=0 < max_waiting <= len(self._entries(topic)),
         )

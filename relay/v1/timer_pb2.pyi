@@ -40,7 +40,7 @@ TIMER_STATE_PENDING: TimerState
 TIMER_STATE_LEASED: TimerState
 
 class TimerSpec(_message.Message):
-    __slots__ = ("topic", "timer_id", "due_time", "delay", "payload", "headers", "content_type", "expire_time", "expire_after")
+    __slots__ = ("topic", "timer_id", "due_time", "delay", "payload", "headers", "content_type", "expire_time", "expire_after", "debounce", "at_most", "spread")
     class HeadersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -57,6 +57,9 @@ class TimerSpec(_message.Message):
     CONTENT_TYPE_FIELD_NUMBER: _ClassVar[int]
     EXPIRE_TIME_FIELD_NUMBER: _ClassVar[int]
     EXPIRE_AFTER_FIELD_NUMBER: _ClassVar[int]
+    DEBOUNCE_FIELD_NUMBER: _ClassVar[int]
+    AT_MOST_FIELD_NUMBER: _ClassVar[int]
+    SPREAD_FIELD_NUMBER: _ClassVar[int]
     topic: str
     timer_id: str
     due_time: _timestamp_pb2.Timestamp
@@ -66,7 +69,10 @@ class TimerSpec(_message.Message):
     content_type: str
     expire_time: _timestamp_pb2.Timestamp
     expire_after: _duration_pb2.Duration
-    def __init__(self, topic: _Optional[str] = ..., timer_id: _Optional[str] = ..., due_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., delay: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., payload: _Optional[bytes] = ..., headers: _Optional[_Mapping[str, str]] = ..., content_type: _Optional[str] = ..., expire_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expire_after: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    debounce: _duration_pb2.Duration
+    at_most: _duration_pb2.Duration
+    spread: _duration_pb2.Duration
+    def __init__(self, topic: _Optional[str] = ..., timer_id: _Optional[str] = ..., due_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., delay: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., payload: _Optional[bytes] = ..., headers: _Optional[_Mapping[str, str]] = ..., content_type: _Optional[str] = ..., expire_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expire_after: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., debounce: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., at_most: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., spread: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class Condition(_message.Message):
     __slots__ = ("only_if_pending", "due_time")

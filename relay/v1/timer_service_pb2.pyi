@@ -1,3 +1,6 @@
+import datetime
+
+from google.protobuf import duration_pb2 as _duration_pb2
 from relay.v1 import timer_pb2 as _timer_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
@@ -13,19 +16,34 @@ class ScheduleMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     SCHEDULE_MODE_UNSPECIFIED: _ClassVar[ScheduleMode]
     SCHEDULE_MODE_REPLACE: _ClassVar[ScheduleMode]
     SCHEDULE_MODE_CREATE: _ClassVar[ScheduleMode]
+
+class OnConflict(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ON_CONFLICT_UNSPECIFIED: _ClassVar[OnConflict]
+    ON_CONFLICT_REPLACE: _ClassVar[OnConflict]
+    ON_CONFLICT_KEEP_EARLIEST: _ClassVar[OnConflict]
+    ON_CONFLICT_KEEP_LATEST: _ClassVar[OnConflict]
+    ON_CONFLICT_KEEP_EXISTING: _ClassVar[OnConflict]
 SCHEDULE_MODE_UNSPECIFIED: ScheduleMode
 SCHEDULE_MODE_REPLACE: ScheduleMode
 SCHEDULE_MODE_CREATE: ScheduleMode
+ON_CONFLICT_UNSPECIFIED: OnConflict
+ON_CONFLICT_REPLACE: OnConflict
+ON_CONFLICT_KEEP_EARLIEST: OnConflict
+ON_CONFLICT_KEEP_LATEST: OnConflict
+ON_CONFLICT_KEEP_EXISTING: OnConflict
 
 class ScheduleRequest(_message.Message):
-    __slots__ = ("timer", "mode", "condition")
+    __slots__ = ("timer", "mode", "condition", "on_conflict")
     TIMER_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
     CONDITION_FIELD_NUMBER: _ClassVar[int]
+    ON_CONFLICT_FIELD_NUMBER: _ClassVar[int]
     timer: _timer_pb2.TimerSpec
     mode: ScheduleMode
     condition: _timer_pb2.Condition
-    def __init__(self, timer: _Optional[_Union[_timer_pb2.TimerSpec, _Mapping]] = ..., mode: _Optional[_Union[ScheduleMode, str]] = ..., condition: _Optional[_Union[_timer_pb2.Condition, _Mapping]] = ...) -> None: ...
+    on_conflict: OnConflict
+    def __init__(self, timer: _Optional[_Union[_timer_pb2.TimerSpec, _Mapping]] = ..., mode: _Optional[_Union[ScheduleMode, str]] = ..., condition: _Optional[_Union[_timer_pb2.Condition, _Mapping]] = ..., on_conflict: _Optional[_Union[OnConflict, str]] = ...) -> None: ...
 
 class ScheduleResponse(_message.Message):
     __slots__ = ("timer", "replaced", "result", "delivery_under_way")
@@ -40,12 +58,14 @@ class ScheduleResponse(_message.Message):
     def __init__(self, timer: _Optional[_Union[_timer_pb2.Timer, _Mapping]] = ..., replaced: bool = ..., result: _Optional[_Union[_timer_pb2.ChangeResult, str]] = ..., delivery_under_way: bool = ...) -> None: ...
 
 class ScheduleBatchRequest(_message.Message):
-    __slots__ = ("timers", "mode")
+    __slots__ = ("timers", "mode", "on_conflict")
     TIMERS_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
+    ON_CONFLICT_FIELD_NUMBER: _ClassVar[int]
     timers: _containers.RepeatedCompositeFieldContainer[_timer_pb2.TimerSpec]
     mode: ScheduleMode
-    def __init__(self, timers: _Optional[_Iterable[_Union[_timer_pb2.TimerSpec, _Mapping]]] = ..., mode: _Optional[_Union[ScheduleMode, str]] = ...) -> None: ...
+    on_conflict: OnConflict
+    def __init__(self, timers: _Optional[_Iterable[_Union[_timer_pb2.TimerSpec, _Mapping]]] = ..., mode: _Optional[_Union[ScheduleMode, str]] = ..., on_conflict: _Optional[_Union[OnConflict, str]] = ...) -> None: ...
 
 class ScheduleBatchResponse(_message.Message):
     __slots__ = ("results",)
@@ -72,7 +92,7 @@ class ItemError(_message.Message):
     def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., field: _Optional[str] = ...) -> None: ...
 
 class ScheduleColumnsRequest(_message.Message):
-    __slots__ = ("topic", "timer_ids", "payloads", "due_times_us", "delays_us", "headers", "content_type", "mode")
+    __slots__ = ("topic", "timer_ids", "payloads", "due_times_us", "delays_us", "headers", "content_type", "mode", "on_conflict", "debounce", "at_most", "spread")
     class HeadersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -88,6 +108,10 @@ class ScheduleColumnsRequest(_message.Message):
     HEADERS_FIELD_NUMBER: _ClassVar[int]
     CONTENT_TYPE_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
+    ON_CONFLICT_FIELD_NUMBER: _ClassVar[int]
+    DEBOUNCE_FIELD_NUMBER: _ClassVar[int]
+    AT_MOST_FIELD_NUMBER: _ClassVar[int]
+    SPREAD_FIELD_NUMBER: _ClassVar[int]
     topic: str
     timer_ids: _containers.RepeatedScalarFieldContainer[str]
     payloads: _containers.RepeatedScalarFieldContainer[bytes]
@@ -96,7 +120,11 @@ class ScheduleColumnsRequest(_message.Message):
     headers: _containers.ScalarMap[str, str]
     content_type: str
     mode: ScheduleMode
-    def __init__(self, topic: _Optional[str] = ..., timer_ids: _Optional[_Iterable[str]] = ..., payloads: _Optional[_Iterable[bytes]] = ..., due_times_us: _Optional[_Iterable[int]] = ..., delays_us: _Optional[_Iterable[int]] = ..., headers: _Optional[_Mapping[str, str]] = ..., content_type: _Optional[str] = ..., mode: _Optional[_Union[ScheduleMode, str]] = ...) -> None: ...
+    on_conflict: OnConflict
+    debounce: _duration_pb2.Duration
+    at_most: _duration_pb2.Duration
+    spread: _duration_pb2.Duration
+    def __init__(self, topic: _Optional[str] = ..., timer_ids: _Optional[_Iterable[str]] = ..., payloads: _Optional[_Iterable[bytes]] = ..., due_times_us: _Optional[_Iterable[int]] = ..., delays_us: _Optional[_Iterable[int]] = ..., headers: _Optional[_Mapping[str, str]] = ..., content_type: _Optional[str] = ..., mode: _Optional[_Union[ScheduleMode, str]] = ..., on_conflict: _Optional[_Union[OnConflict, str]] = ..., debounce: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., at_most: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., spread: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class ScheduleColumnsResponse(_message.Message):
     __slots__ = ("due_times_us", "results", "errors", "deliveries_under_way")

@@ -13,7 +13,7 @@ from relay.api.specs import Specs
 from relay.core import validate
 from relay.core.errors import InvalidField
 from relay.core.instants import LATEST, SECOND
-from relay.core.timers import Change, NewTimer, Scheduled
+from relay.core.timers import Change, NewTimer, OnConflict, Scheduled
 from relay.v1.timer_pb2 import TimerSpec
 
 LIMIT = 10
@@ -66,16 +66,18 @@ def admit(topic: str) -> int:
     return LIMIT
 
 
-def alone(each: TimerSpec, trace: dict[str, str], *, create: bool) -> tuple[str, NewTimer] | InvalidField:
+def alone(
+    each: TimerSpec, trace: dict[str, str], *, said: OnConflict | None
+) -> tuple[str, NewTimer] | InvalidField:
     try:
         limit = admit(each.topic)
-        return each.topic, translate.new_timer(each, each.timer_id, limit, trace, create=create)
+        return each.topic, translate.new_timer(each, each.timer_id, limit, trace, said=said)
     except InvalidField as failure:
         return failure
 
 
-def read(specs: list[TimerSpec], trace: dict[str, str] = TRACED, *, create: bool = False) -> Specs:
-    some = Specs(specs, admit, trace, create=create)
+def read(specs: list[TimerSpec], trace: dict[str, str] = TRACED, *, said: OnConflict | None = None) -> Specs:
+    some = Specs(specs, admit, trace, said=said)
     half = len(specs) // 2
     some.read(slice(0, half))
     some.read(slice(half, len(specs)))
@@ -83,11 +85,13 @@ def read(specs: list[TimerSpec], trace: dict[str, str] = TRACED, *, create: bool
 
 
 @settings(max_examples=500)
-@given(st.lists(fine | odd, max_size=6), st.sampled_from(TRACES), st.booleans())
-def test_each_is_what_it_would_be_alone(specs: list[TimerSpec], trace: dict[str, str], create: bool) -> None:
+@given(st.lists(fine | odd, max_size=6), st.sampled_from(TRACES), st.sampled_from((None, *OnConflict)))
+def test_each_is_what_it_would_be_alone(
+    specs: list[TimerSpec], trace: dict[str, str], said: OnConflict | None
+) -> None:
     """Whatever stands beside it: the same timer, or the same mistake, in its place."""
-    expected = [alone(each, trace, create=create) for each in specs]
-    some = read(specs, trace, create=create)
+    expected = [alone(each, trace, said=said) for each in specs]
+    some = read(specs, trace, said=said)
     for topic in ("t", "u"):
         timers = [each[1] for each in expected if isinstance(each, tuple) and each[0] == topic]
         assert list(some.timers.get(topic, [])) == timers
@@ -138,7 +142,7 @@ def test_a_topic_is_asked_for_once() -> None:
         return LIMIT
 
     specs = [TimerSpec(topic=topic, timer_id="a", delay={"seconds": 1}) for topic in "tutuuttt"]
-    some = Specs(specs, asking, {}, create=False)
+    some = Specs(specs, asking, {}, said=None)
     for start in (0, 4):
         some.read(slice(start, start + 4))
     assert sorted(asked) == ["t", "u"]

@@ -9,7 +9,7 @@ from relay.core.audit import Promise
 from relay.core.journal import Adoption, JournalRecord, RecordKind
 from tests.audit.forge import LEASE, START, Forge, instant, nonce
 
-EARLY, ONCE, LEASED, NEWEST, ATTEMPTS = Promise
+EARLY, ONCE, LEASED, NEWEST, ATTEMPTS, INSTANTS = Promise
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from relay.core.audit.hand_overs import NO_DEPARTURE
 from relay.core.journal import JournalBatch, JournalRecord, RecordKind
 from tests.audit.forge import DEAD_ID, START, Forge, audited, refuted, unsaid
 
-EARLY, ONCE, LEASED, NEWEST, ATTEMPTS = Promise
+EARLY, ONCE, LEASED, NEWEST, ATTEMPTS, INSTANTS = Promise
 ALL = set(Promise)
 GROWS, SHRINKS = "2:0>1", "4:1>0"
 """A topic of one partition gets a second one, and goes back to one."""

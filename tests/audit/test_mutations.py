@@ -13,7 +13,7 @@ import pytest
 
 from relay.core.audit import PromiseVerdict, Report
 from relay.core.instants import SECOND
-from relay.core.journal import HAND_OVERS, JournalBatch, JournalRecord, RecordKind
+from relay.core.journal import HAND_OVERS, RECURRING, JournalBatch, JournalRecord, RecordKind
 from tests.audit.forge import refuted, renumbered
 from tests.audit.test_histories import in_memory, judge
 
@@ -123,8 +123,9 @@ def test_mutants_are_not_proved(name: str) -> None:
         RecordKind.REPAIRED,
     }
     topic_kinds = {RecordKind.PURGED, RecordKind.TRIMMED, RecordKind.PAUSED, RecordKind.RESUMED}
-    # The store in memory has no lists, no streams and no partitions; tests/dispatch and test_hand_overs have.
-    elsewhere = {RecordKind.PROMOTED, *HAND_OVERS}
+    # The store in memory has no lists, no streams, no partitions and no recurrences: tests/dispatch,
+    # test_hand_overs and test_recurring have.
+    elsewhere = {RecordKind.PROMOTED, *HAND_OVERS, *RECURRING}
     assert set(tried) == in_memory_kinds - topic_kinds - elsewhere
 
 

@@ -7,8 +7,11 @@ from typing import Any
 import pytest
 
 from relay.core.instants import SECOND
+from relay.store.codec import envelope
 from tests.asked_for import AskedFor
-from tests.worlds.cluster.failovers import Held, Undone, differences
+from tests.keyspace import Keyspace
+from tests.servers import RunningServer
+from tests.worlds.cluster.failovers import Held, Undone, differences, timers_at
 from tests.worlds.cluster.verdict import Verdict
 from tests.worlds.relay.processes import Event
 
@@ -162,3 +165,33 @@ def test_differences() -> None:
         Undone("both", 4, None, 7.0),
         Undone("both", None, 4, 7.0),
     }
+
+
+@pytest.mark.parametrize(
+    ("failover", "retired", "excused"),
+    [
+        (undone(None, NOON), True, True),
+        (undone(None, NOON), False, False),
+        (undone(NOON, None), True, False),
+        (undone(None, LATER), True, False),
+    ],
+)
+def test_a_failover_brings_back_what_a_move_had_taken_away(
+    failover: Undone, retired: bool, excused: bool
+) -> None:
+    """Where nobody takes it any more; that is not waited for. What was brought back elsewhere is."""
+    (there,) = {key for key, _ in left()}
+    verdict = Verdict([wanted()], handled(), [failover], left(), [there] if retired else [])
+    assert verdict.is_over is excused
+    assert verdict.stranded == (set(left()) if excused else set())
+
+
+def test_what_is_on_its_way_is_there(keyspace: Keyspace, valkey: RunningServer) -> None:
+    """A move has taken it out of its partition, and the master may die before it is put into another one."""
+    topic = keyspace.topic("orders")
+    with valkey.client() as client:
+        key, stored = f"timers_leases:{{{topic}}}#move", envelope.encode(b"%d" % NOON, {}, "")
+        pack = "redis.call('HSET', KEYS[1], 'note', '1', 'tt', cmsgpack.pack({'1', '', ARGV[1]}))"
+        client.eval(pack, 1, key, stored)
+        assert timers_at(valkey) == {(f"timers_timeline:{{{topic}}}", "t"): NOON}
+        client.delete(key)

@@ -26,6 +26,7 @@ class Double(timer_service_pb2_grpc.TimerServiceServicer):
     def __init__(self) -> None:
         self.timers: dict[tuple[str, str], timer_pb2.Timer] = {}
         self.specs: list[timer_pb2.TimerSpec] = []
+        self.asked: list[pb.ScheduleRequest] = []
         self.refusal: tuple[grpc.StatusCode, str, str] | None = None
         self.health = health.HealthServicer()
         self.topics = TopicDouble()
@@ -38,6 +39,7 @@ class Double(timer_service_pb2_grpc.TimerServiceServicer):
     def Schedule(self, request: pb.ScheduleRequest, context: Any) -> pb.ScheduleResponse:
         self._refuse(context)
         spec = request.timer
+        self.asked.append(request)
         due = spec.due_time
         if spec.HasField("delay"):
             due = Timestamp(seconds=NOW + spec.delay.seconds, nanos=spec.delay.nanos)

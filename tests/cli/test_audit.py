@@ -58,7 +58,7 @@ def test_proved(tmp_path: Path) -> None:
     done = run("audit", "orders", "--file", str(file), "--exclusive")
     assert done.exit_code == 0
     assert done.stdout.startswith("orders: 3 records in 3 entries, 2026-01-01T00:00:00.000000Z to ")
-    assert done.stdout.count("proved") == 6
+    assert done.stdout.count("proved") == 7
     assert "p50 1000.000 ms" in done.stdout
     assert "committed 1, deliveries 1, intents 1" in done.stdout
 

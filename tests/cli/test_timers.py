@@ -161,8 +161,8 @@ def test_a_relay_that_is_just_starting_is_waited_for(run: Run, monkeypatch: pyte
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["t"], "give --in or --at"),
-        (["t", "--in", "1", "--at", "2030-01-01T00:00:00Z"], "give --in or --at"),
+        (["t"], "give one of --in, --at and --debounce"),
+        (["t", "--in", "1", "--at", "2030-01-01T00:00:00Z"], "give one of --in, --at and --debounce"),
         (["t", "--in", "soon"], "--in: must be a length of time"),
         (["t", "--in", "5 s"], "--in: must be a length of time"),
         (["t", "--in", ""], "--in: must be a length of time"),
@@ -314,6 +314,48 @@ def test_expire_after_is_sent(run: Run, double: Double) -> None:
     result = run("schedule", "t", "--in", "5s", "--expire-after", "soon")
     assert result.exit_code == 2
     assert "--expire-after: must be a length of time" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("word", "mode", "on_conflict"),
+    [("replace", 1, 0), ("keep-earliest", 0, 2), ("keep-latest", 0, 3), ("keep-existing", 2, 0)],
+)
+def test_which_timer_stands_is_sent(run: Run, double: Double, word: str, mode: int, on_conflict: int) -> None:
+    """What relays of before know by another name, by that name."""
+    assert run("schedule", "t", "--id", "x", "--in", "5s", "--on-conflict", word).exit_code == 0
+    (asked,) = double.asked
+    assert (asked.mode, asked.on_conflict) == (mode, on_conflict)
+
+
+def test_debounce_and_spread_are_sent(run: Run, double: Double) -> None:
+    """As lengths of any form; the relay checks the rest."""
+    assert run("schedule", "t", "--id", "x", "--debounce", "30s", "--at-most", "5m").exit_code == 0
+    assert run("schedule", "t", "--in", "1", "--spread", "10m").exit_code == 0
+    debounced, spread = double.specs
+    assert (debounced.debounce.seconds, debounced.at_most.seconds) == (30, 300)
+    assert not debounced.HasField("delay")
+    assert (spread.spread.seconds, spread.HasField("debounce")) == (600, False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--debounce", "30s"), "timer_id"),
+        (("--id", "x", "--debounce", "30s", "--in", "1"), "give one of --in, --at and --debounce"),
+        (("--id", "x", "--debounce", "soon"), "--debounce: must be a length of time"),
+        (("--id", "x", "--debounce", "30s", "--at-most", "20s"), "at_most"),
+        (("--id", "x", "--in", "30s", "--at-most", "40s"), "at_most"),
+        (("--id", "x", "--debounce", "30s", "--on-conflict", "keep-latest"), "debounce"),
+        (("--id", "x", "--debounce", "30s", "--spread", "1s"), "debounce"),
+        (("--id", "x", "--in", "1", "--on-conflict", "newest"), "keep-earliest"),
+        (("--id", "x", "--in", "1", "--on-conflict", "replace", "--create-only"), "on_conflict"),
+    ],
+)
+def test_what_does_not_go_together(run: Run, double: Double, arguments: tuple[str, ...], said: str) -> None:
+    result = run("schedule", "t", *arguments)
+    assert result.exit_code == 2
+    assert said in result.stderr
+    assert double.specs == []
 
 
 def test_run_on_a_paused_topic_says_so(run: Run, double: Double) -> None:

@@ -278,7 +278,7 @@ class ScriptedRelay(
         await self._begin("ScheduleColumns", request, context)
         told = timer_service.ScheduleColumnsResponse()
         delayed = bool(request.delays_us)
-        times = request.delays_us if delayed else request.due_times_us
+        times = request.delays_us if delayed else request.due_times_us or [0] * len(request.timer_ids)
         for place, (name, payload, time) in enumerate(
             zip(request.timer_ids, request.payloads, times, strict=True)
         ):

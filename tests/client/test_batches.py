@@ -94,7 +94,7 @@ class CountingWire:
 
 def batch(*timer_ids: str) -> timer_calls.Steps[list[ScheduleResult]]:
     timers = [NewTimer(topic="t", payload=b"", delay=1, timer_id=timer_id) for timer_id in timer_ids]
-    return batches.schedule_batch(timers, create_only=False, timeout=60)
+    return batches.schedule_batch(timers, create_only=False, on_conflict=None, timeout=60)
 
 
 async def test_the_calls_of_a_big_batch_overlap() -> None:

@@ -17,6 +17,7 @@ from relay.client import (
     InvalidArgument,
     NewTimer,
     NotFound,
+    OnConflict,
     RelayClient,
     RelayError,
     ResourceExhausted,
@@ -187,6 +188,20 @@ WRONG: list[tuple[str, dict[str, object]]] = [
     ("expire_after", {"expire_after": timedelta(0)}),
     ("only_if_due_at", {"timer_id": "a", "only_if_due_at": datetime(2030, 1, 1)}),  # noqa: DTZ001
     ("create_only", {"timer_id": "a", "create_only": True, "only_if_pending": True}),
+    ("on_conflict", {"create_only": True, "on_conflict": OnConflict.REPLACE}),
+    ("create_only", {"timer_id": "a", "on_conflict": OnConflict.KEEP_EXISTING, "only_if_pending": True}),
+    ("debounce", {"timer_id": "a", "debounce": 5}),
+    ("debounce", {"timer_id": "a", "delay": None, "debounce": 0}),
+    ("debounce", {"timer_id": "a", "delay": None, "debounce": "5"}),
+    ("debounce", {"timer_id": "a", "delay": None, "debounce": 5, "expire_after": 1}),
+    ("debounce", {"timer_id": "a", "delay": None, "debounce": 5, "spread": 1}),
+    ("debounce", {"timer_id": "a", "delay": None, "debounce": 5, "create_only": True}),
+    ("debounce", {"timer_id": "a", "delay": None, "debounce": 5, "only_if_pending": True}),
+    ("debounce", {"timer_id": "a", "delay": None, "debounce": 5, "on_conflict": OnConflict.REPLACE}),
+    ("timer_id", {"delay": None, "debounce": 5}),
+    ("at_most", {"at_most": 5}),
+    ("at_most", {"timer_id": "a", "delay": None, "debounce": 5, "at_most": 4.999999}),
+    ("spread", {"spread": -1}),
     ("timer_id", {"only_if_pending": True}),
     ("timer_id", {"only_if_due_at": datetime(2030, 1, 1, tzinfo=UTC)}),
     ("timeout", {"timeout": 0}),
@@ -240,6 +255,29 @@ async def test_modes_conditions_and_expiry_are_sent(relay: ScriptedRelay, client
     assert conditional.condition.due_time.ToDatetime(UTC) == due
     assert not cancel_due.condition.only_if_pending
     assert cancel_due.condition.due_time.ToDatetime(UTC) == due
+
+
+async def test_intents_are_sent(relay: ScriptedRelay, client: RelayClient) -> None:
+    """A batch goes by columns if its timers have them in common."""
+    earliest, soon = OnConflict.KEEP_EARLIEST, timedelta(seconds=30)
+    alike = [NewTimer(topic="t", payload=b"", debounce=30, at_most=300, timer_id=name) for name in "ab"]
+    spread = [NewTimer(topic="t", payload=b"", delay=1, spread=60, timer_id="c"), *alike]
+    async with client:
+        await client.schedule("t", b"", delay=1, timer_id="a", on_conflict=earliest, spread=soon)
+        await client.schedule("t", b"", debounce=soon, at_most=timedelta(minutes=5), timer_id="a")
+        await client.schedule("t", b"", delay=1, timer_id="a", on_conflict=OnConflict.KEEP_EXISTING)
+        await client.schedule_batch(alike)
+        await client.schedule_batch(spread, on_conflict=OnConflict.KEEP_LATEST)
+    kept, debounced, existing, columns, batch = [request for _, request in relay.calls]
+    assert (kept.mode, kept.on_conflict, kept.timer.spread.seconds) == (0, 2, 30)
+    assert (debounced.timer.debounce.seconds, debounced.timer.at_most.seconds) == (30, 300)
+    assert not debounced.timer.HasField("delay")
+    assert (existing.mode, existing.on_conflict) == (2, 0)  # which relays of before know
+    assert (columns.debounce.seconds, columns.at_most.seconds, columns.HasField("spread")) == (30, 300, False)
+    assert not columns.delays_us
+    assert not columns.due_times_us
+    assert [each.HasField("debounce") for each in batch.timers] == [False, True, True]
+    assert (batch.mode, batch.on_conflict, batch.timers[0].spread.seconds) == (0, 3, 60)
 
 
 MADE = {ChangeResult.CREATED, ChangeResult.REPLACED, ChangeResult.CANCELLED, ChangeResult.RUN}

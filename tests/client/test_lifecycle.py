@@ -7,8 +7,12 @@ import logging
 import re
 import signal
 import sys
+import time
 from asyncio.subprocess import PIPE
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -19,11 +23,14 @@ from relay.client import (
     DeliveryLost,
     InvalidArgument,
     RelayClient,
+    Unavailable,
     UsageError,
+    errors,
 )
 from relay.client.handling.reported_problems import TokenBook
 from relay.client.stream import subscription as subscription_module
 from relay.v1 import delivery_service_pb2 as pb
+from relay.v1 import delivery_service_pb2_grpc
 from tests.client.scripted_relay import Failure, Link, ScriptedRelay, either, ended, names, serve
 
 columns = either
@@ -51,6 +58,15 @@ class Gate:
         await self.go.wait()
         self.lost.append(delivery.lost)
         self.ended.append(delivery.timer_id)
+
+
+class OpensOnly(delivery_service_pb2_grpc.DeliveryServiceServicer):
+    """A relay that opens a stream, and says no more."""
+
+    def Deliver(self, requests: Iterator[pb.DeliverRequest], _: object) -> Iterator[pb.DeliverResponse]:
+        next(requests)
+        yield pb.DeliverResponse(opened=pb.Opened())
+        next(requests, None)
 
 
 # -------------------------------------------------------------------------------- readiness
@@ -105,6 +121,27 @@ async def test_a_broken_stream_is_reopened_and_its_outcomes_are_void(
     assert [line for line in lines if "lost their leases" in line] == [
         "stream ended: 1 running handlers lost their leases: topic=t"
     ]
+
+
+async def test_a_stream_that_breaks_in_a_write_is_unavailable(target: str) -> None:
+    """gRPC calls that an internal error, in the place of the status with which the stream has ended."""
+    server = grpc.server(ThreadPoolExecutor(1))  # beside the event loop, which hears of the end too late
+    delivery_service_pb2_grpc.add_DeliveryServiceServicer_to_server(OpensOnly(), server)
+    server.add_insecure_port(target)
+    server.start()
+    async with grpc.aio.insecure_channel(target) as channel:
+        stub: Any = delivery_service_pb2_grpc.DeliveryServiceStub(channel)
+        call = stub.Deliver()
+        await call.write(pb.DeliverRequest(open=pb.Open(topics=["t"], max_outstanding=1)))
+        await call.read()
+        server.stop(None).wait()
+        while channel.get_state() is grpc.ChannelConnectivity.READY:
+            time.sleep(0.001)  # noqa: ASYNC251  (the event loop must not go on)
+        with pytest.raises(grpc.aio.AioRpcError) as failed:
+            await call.write(pb.DeliverRequest(drain=pb.Drain()))
+    failure = errors.from_rpc(failed.value)
+    assert isinstance(failure, Unavailable)
+    assert failure.unanswered
 
 
 async def test_explicit_outcomes_fail_once_the_stream_is_gone(

@@ -20,6 +20,7 @@ from relay.client import (
     Nack,
     NewTimer,
     NotFound,
+    OnConflict,
     Reject,
     RelayClient,
     Reschedule,
@@ -425,6 +426,43 @@ async def test_an_expired_timer_does_not_come(subject: Subject, topic: str) -> N
             await seen.empty()
             of_use *= 4
     assert sorted((got.timer_id, got.attempt) for got in seen.deliveries) == [("a", 1), ("b", 1), ("b", 2)]
+
+
+async def test_the_earliest_and_the_latest_stand(subject: Subject, topic: str) -> None:
+    """By call and by batch; the answer has the due time of the timer that stands."""
+    async with subject.serving():
+        client = subject.client
+        first = await client.schedule(topic, b"1", delay=3600, timer_id="a")
+        later = await client.schedule(
+            topic, b"2", delay=7200, timer_id="a", on_conflict=OnConflict.KEEP_EARLIEST
+        )
+        new = [NewTimer(topic=topic, payload=b"3", delay=7200, timer_id=name, spread=60) for name in "ab"]
+        results = await client.schedule_batch(new, on_conflict=OnConflict.KEEP_LATEST)
+        timer = await client.get(topic, "a")
+    assert (later.result, later.due_time) == (ChangeResult.UNCHANGED, first.due_time)
+    assert [result.timer and result.timer.result for result in results] == [
+        ChangeResult.REPLACED,
+        ChangeResult.CREATED,
+    ]
+    assert timer is not None
+    assert timer.payload == b"3"
+
+
+async def test_a_debounced_timer_is_delivered_once(subject: Subject, topic: str) -> None:
+    """With the content of the last call, and not after the limit of the first one."""
+    seen = Seen(subject, topic)
+    async with subject.serving():
+        client = subject.client
+        first = await client.schedule(topic, b"1", timer_id="a", debounce=2, at_most=3)
+        limit = first.due_time + timedelta(seconds=1)
+        calls = [
+            NewTimer(topic=topic, payload=b"%d" % n, timer_id="a", debounce=60, at_most=90) for n in (2, 3)
+        ]
+        results = await client.schedule_batch(calls)
+        assert [result.timer and result.timer.due_time for result in results] == [limit, limit]
+        await seen.times(1)
+    assert [each.payload for each in seen.deliveries] == [b"3"]
+    assert limit <= seen.at[0] < limit + timedelta(seconds=subject.slack)
 
 
 async def test_create_only_leaves_what_lives(subject: Subject, topic: str) -> None:

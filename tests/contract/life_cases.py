@@ -11,12 +11,12 @@ from relay.core.instants import SECOND, from_score
 from relay.core.journal import JournalRecord
 from relay.core.life import Effect, Given, LifeEvent, LifeState, TimerLife, rewritten, step
 from relay.core.outcomes import Limits, Reason, Settlement, Verb, Verdict
-from relay.core.timers import Change, Changed, Condition, NewTimer
+from relay.core.timers import REPLACE, Change, Changed, Condition, Debounce, NewTimer, OnConflict
 from relay.store.codec import envelope
 from relay.store.codec.lease_record import LEASED, NO_NONCE, PARKED, PENDING, VERSION, LeaseRecord
 from tests.settlements import end_of
 from tests.worlds.scripts.asking import LEASE, N1, N2, N3, NOW
-from tests.worlds.scripts.states import ENVELOPE, Letter, own, score
+from tests.worlds.scripts.states import ENVELOPE, Letter, limited, own, score
 
 HOUR = 3600 * SECOND
 DUE = NOW - 10 * SECOND
@@ -48,7 +48,7 @@ class Start(NamedTuple):
     timer_id: str
     life: TimerLife | None
     score: float | None = None
-    record: LeaseRecord | None = None
+    record: LeaseRecord | str | None = None
 
 
 def record_of(life: TimerLife) -> LeaseRecord:
@@ -75,6 +75,13 @@ def _starts() -> Iterator[Start]:
         yield Start(f"new due {due - NOW}", TimerLife(due, due), score(due))
     for due, at in OFF_GRID.items():
         yield Start(f"foreign {due - NOW}", rewritten(None, due, whole=False), at)
+    for due, limit in ((DUE, DUE), (DUE, NOW + 1), (NOW, LATER), (LATER, LATER), (LATER, NOW + HOUR)):
+        life = TimerLife(due, due, limit=limit)
+        name, text = f"debounced due {due - NOW} until {limit - NOW}", limited(score(due), score(limit))
+        yield Start(name, life, score(due), text)
+        for at in (*PUBLISHED, *OFF_GRID):
+            foreign = rewritten(life, at, whole=at in PUBLISHED)
+            yield Start(f"{name}, then {at - NOW}", foreign, double(at), text)
     for name, life in _recorded():
         record = record_of(life)
         yield Start(name, life, record.score, record)
@@ -174,7 +181,15 @@ def happenings() -> Iterator[Happening]:
     conditions = [Condition(), Condition(True), Condition(due=DUE), Condition(True, DUE), Condition(due=1)]
     flags = (False, True)
     yield from varied(LifeEvent.SCHEDULE, True, due=[DUE, LATER], expires=[0, 1, NOW + HOUR])
-    yield from varied(LifeEvent.SCHEDULE, True, due=[LATER], condition=conditions, create=flags)
+    keeps = [REPLACE, OnConflict.KEEP_EXISTING]
+    yield from varied(LifeEvent.SCHEDULE, True, due=[LATER], condition=conditions, intent=keeps)
+    # KEEP_EARLIEST and KEEP_LATEST: before, at and behind the due times of the starts
+    keeps = [OnConflict.KEEP_EARLIEST, OnConflict.KEEP_LATEST]
+    dues = [DUE - HOUR, DUE, NOW, LATER, LATER + HOUR]
+    yield from varied(LifeEvent.SCHEDULE, True, due=dues, intent=keeps)
+    yield from varied(LifeEvent.SCHEDULE, True, due=[LATER], condition=conditions[1:3], intent=keeps)
+    debounces = [Debounce(), Debounce(HOUR), Debounce(2 * HOUR)]
+    yield from varied(LifeEvent.SCHEDULE, True, due=[NOW + 1, NOW + HOUR], intent=debounces)
     yield from varied(LifeEvent.SCHEDULE, True, due=[0], full=[True])
     yield from varied(
         LifeEvent.CLAIM, nonce=[N2], lease=[LEASE], limits=LIMITS, content=flags, grace=[60 * SECOND]
@@ -203,7 +218,7 @@ class Stands(NamedTuple):
 
     score: float | None = None
     envelope: bytes | None = None
-    record: LeaseRecord | None = None
+    record: LeaseRecord | str | None = None
     letter: Letter | None = None
 
 
@@ -239,7 +254,8 @@ class Expected:
             return Stands(letter=self._letter())
         stored = CONTENT if self.happening.renewed else self.before.envelope
         if not life.recorded:
-            return Stands(score(life.next_claim), stored)
+            at = score(life.next_claim)
+            return Stands(at, stored, limited(at, score(life.limit)) if life.limit else None)
         return Stands(own(life.next_claim), stored, record_of(life))
 
     def _letter(self) -> Letter | None:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from relay.core.instants import SECOND
 from relay.core.outcomes import Extension, Limits, Reason, Verb
 from relay.core.partitions import Layout
-from relay.core.timers import Condition, NewTimer
+from relay.core.timers import KEEP_EXISTING, Condition, NewTimer
 from tests.servers import start_server
 from tests.settlements import end_of
 from tests.worlds.scripts.asking import LEASE, N1, N2, N3, NOW
@@ -59,7 +59,7 @@ async def schedule(bench: Bench) -> Any:
 
 async def refuse(bench: Bench) -> Any:
     timers = [
-        NewTimer("plain", b"other", NOW, create=True),
+        NewTimer("plain", b"other", NOW, intent=KEEP_EXISTING),
         NewTimer("far", b"other", NOW, condition=Condition(due=NOW)),
         NewTimer("none", b"other", NOW, condition=Condition(only_pending=True)),
     ]

@@ -8,7 +8,7 @@ import pytest
 
 from relay.core.instants import SECOND
 from relay.core.outcomes import Limits, Verb, Verdict
-from relay.core.timers import Change, Changed, Condition, NewTimer, Scheduled, TimerState
+from relay.core.timers import KEEP_EXISTING, Change, Changed, Condition, NewTimer, Scheduled, TimerState
 from tests.contract.subject import Subject
 from tests.worlds.scripts.asking import LEASE, N1, N2, NOW
 
@@ -27,8 +27,8 @@ def new(timer_id: str = "a", due: int = LATER, **options: Any) -> NewTimer:
 
 async def test_create_only(subject: Subject) -> None:
     """It stores where there is nothing; a call that is repeated changes nothing and answers the same time."""
-    assert await schedule(subject, new(create=True)) == [Scheduled(LATER, CREATED)]
-    again = new(due=NOW, payload=b"other", create=True)
+    assert await schedule(subject, new(intent=KEEP_EXISTING)) == [Scheduled(LATER, CREATED)]
+    again = new(due=NOW, payload=b"other", intent=KEEP_EXISTING)
     assert await schedule(subject, again) == [Scheduled(LATER, UNCHANGED)]
     assert ((await subject.get("a")).due, (await subject.get("a")).payload) == (LATER, b"new")
 
@@ -37,15 +37,20 @@ async def test_create_only_over_a_lease(subject: Subject) -> None:
     """The lease holds on, and the due time is that of the timer, not of its lease."""
     await subject.schedule("a", NOW - 5)
     await subject.claim(N1)
-    told = await schedule(subject, new(create=True))
+    told = await schedule(subject, new(intent=KEEP_EXISTING))
     assert told == [Scheduled(NOW - 5, UNCHANGED, delivery_under_way=True)]
     assert await subject.settle("a", N1, Verb.ACK) is Verdict.OK
-    assert await schedule(subject, new(create=True)) == [Scheduled(LATER, CREATED)]
+    assert await schedule(subject, new(intent=KEEP_EXISTING)) == [Scheduled(LATER, CREATED)]
 
 
 async def test_create_only_in_one_call(subject: Subject) -> None:
     """The first of two stands, and a plain one that follows replaces it."""
-    timers = [new(create=True), new(due=NOW, create=True), new(due=NOW + 1), new(due=NOW, create=True)]
+    timers = [
+        new(intent=KEEP_EXISTING),
+        new(due=NOW, intent=KEEP_EXISTING),
+        new(due=NOW + 1),
+        new(due=NOW, intent=KEEP_EXISTING),
+    ]
     assert await schedule(subject, *timers) == [
         Scheduled(LATER, CREATED),
         Scheduled(LATER, UNCHANGED),
@@ -108,7 +113,9 @@ async def test_a_condition_on_nothing(subject: Subject) -> None:
     """There is no timer to change, and none is made."""
     condition = Condition(due=NOW)
     assert await schedule(subject, new(condition=condition)) == [Scheduled(None, Change.GONE)]
-    assert await schedule(subject, new(condition=PENDING, create=True)) == [Scheduled(None, Change.GONE)]
+    assert await schedule(subject, new(condition=PENDING, intent=KEEP_EXISTING)) == [
+        Scheduled(None, Change.GONE)
+    ]
     assert await subject.store.cancel(subject.topic, ["a"], condition) == [Changed(Change.GONE)]
     assert await subject.everything() == []
 
@@ -167,7 +174,7 @@ async def test_what_the_call_itself_stored_is_not_under_way(subject: Subject) ->
     """Of an id that comes twice, only the first entry met the delivery."""
     await subject.schedule("a")
     await subject.claim(N1)
-    told = await schedule(subject, new(), new(due=NOW), new(create=True))
+    told = await schedule(subject, new(), new(due=NOW), new(intent=KEEP_EXISTING))
     assert told == [
         Scheduled(LATER, REPLACED, delivery_under_way=True),
         Scheduled(NOW, REPLACED),

@@ -10,7 +10,7 @@ import pytest
 
 from relay.core.errors import GivenUp
 from relay.core.instants import SECOND
-from relay.core.timers import Change, Changed, Condition, NewTimer, Scheduled
+from relay.core.timers import KEEP_EXISTING, Change, Changed, Condition, Debounce, NewTimer, Scheduled
 from tests.contract.subject import Subject
 from tests.worlds.scripts.asking import NOW
 
@@ -51,14 +51,21 @@ async def test_a_late_timer_with_a_delay_takes_nobodys_due_time(subject: Subject
 
 
 @pytest.mark.parametrize(
-    "options", [{"create": True}, {"condition": Condition(only_pending=True)}], ids=["create", "condition"]
+    "options",
+    [{"intent": KEEP_EXISTING}, {"intent": Debounce()}, {"condition": Condition(only_pending=True)}],
+    ids=["create", "debounce", "condition"],
 )
 @pytest.mark.parametrize("there", [False, True])
 async def test_a_late_timer_is_not_looked_up(subject: Subject, there: bool, options: dict[str, Any]) -> None:
     """Whatever its caller asked for, the answer is that it came too late."""
     if there:
         await subject.schedule("late")
-    timers = [new("late", **options), new("a")]
+    late = (
+        new("late", None, delay=5, **options)
+        if options.get("intent") == Debounce()
+        else new("late", **options)
+    )
+    timers = [late, new("a")]
     told = await subject.store.schedule(subject.topic, timers, deadlines=[over(), math.inf])
     assert told == [OVER, Scheduled(LATER, Change.CREATED)]
 
@@ -72,7 +79,7 @@ async def test_a_late_timer_takes_no_room(subject: Subject) -> None:
 
 async def test_a_late_timer_and_the_same_one_in_time(subject: Subject) -> None:
     """The caller has repeated it, through this relay: both are in one call."""
-    timers = [new("a", NOW, create=True), new("a", create=True)]
+    timers = [new("a", NOW, intent=KEEP_EXISTING), new("a", intent=KEEP_EXISTING)]
     told = await subject.store.schedule(subject.topic, timers, deadlines=[over(), math.inf])
     assert told == [OVER, Scheduled(LATER, Change.CREATED)]
 

@@ -9,7 +9,7 @@ import pytest
 from relay.core.instants import SECOND
 from relay.core.journal import JournalRecord, RecordKind
 from relay.core.outcomes import Extension, Limits, Reason, Verb, Verdict
-from relay.core.timers import Change, Changed, Condition, NewTimer
+from relay.core.timers import KEEP_EXISTING, Change, Changed, Condition, NewTimer
 from tests.contract.subject import Subject
 from tests.settlements import end_of
 from tests.worlds.scripts.asking import LEASE, N1, N2, NOW
@@ -62,7 +62,10 @@ async def test_a_call_that_changes_nothing(journal: Subject) -> None:
     """It leaves no trace: what was refused on its terms, an empty claim, a cancel of nothing."""
     await journal.schedule("a", NOW + LEASE)
     await journal.journal_since()
-    timers = [NewTimer("a", b"", NOW, create=True), NewTimer("b", b"", NOW, condition=Condition(due=NOW))]
+    timers = [
+        NewTimer("a", b"", NOW, intent=KEEP_EXISTING),
+        NewTimer("b", b"", NOW, condition=Condition(due=NOW)),
+    ]
     await journal.store.schedule(journal.topic, timers)
     assert await journal.claimed(N1) == []
     assert await journal.store.cancel(journal.topic, ["b"]) == [Changed(Change.GONE)]

@@ -16,8 +16,7 @@ from relay.core.journal import JournalRecord, Journals
 from relay.core.life import Effect, Given, LifeEvent, LifeState, TimerLife, step
 from relay.core.outcomes import ClaimRequest, Extension, Limits, Reason, Verdict
 from relay.core.ports import MAX_PER_CALL, TimerStore
-from relay.core.timers import Change, Changed, Content, NewTimer
-from relay.store.codec import lease_record
+from relay.core.timers import Change, Changed, Content, Debounce, NewTimer
 from relay.store.codec.lease_record import NO_NONCE
 from relay.store.memory import MemoryStore, _Entry
 from tests.contract.life_cases import (
@@ -30,7 +29,7 @@ from tests.contract.life_cases import (
 )
 from tests.worlds.scripts.asking import LEASE, N2, NOW
 from tests.worlds.scripts.bench import Bench
-from tests.worlds.scripts.states import ENVELOPE, own
+from tests.worlds.scripts.states import ENVELOPE, own, packed
 
 if TYPE_CHECKING:
     from tests.keyspace import Keyspace
@@ -75,15 +74,16 @@ async def asked(store: TimerStore, topic: str, happening: Happening, ids: Sequen
 
 
 def scheduled(timer_id: str, given: Given) -> NewTimer:
+    debounced = isinstance(given.intent, Debounce)
     return NewTimer(
         timer_id,
         b"new",
-        given.due,
-        None,
+        None if debounced else given.due,
+        given.due - given.now if debounced else None,
         {"k": "v"},
         "text/plain",
         given.expires or None,
-        create=given.create,
+        intent=given.intent,
         condition=given.condition,
     )
 
@@ -114,7 +114,11 @@ async def in_redis(bench: Bench, happening: Happening, expected: Sequence[Expect
         answers = await asked(bench.store, topic, happening, ids)
     state = bench.state()
     letters = {letter.timer_id: letter for letter in state.dead}
-    stands = [Stands(*state.of(timer_id), letters.get(timer_id)) for timer_id in ids]
+    stands = [
+        Stands(at, stored, kept or state.limits.get(timer_id), letters.get(timer_id))
+        for timer_id in ids
+        for at, stored, kept in [state.of(timer_id)]
+    ]
     journal = {record.timer_id: record for batch in await bench.batches() for record in batch.records}
     for timer_id, record in journal.items():
         assert bool(record.dead_id) == (timer_id in letters)
@@ -126,11 +130,7 @@ def seed(bench: Bench, timers: Mapping[str, Stands]) -> None:
     """Write them as they stand."""
     scores = {timer_id: each.score for timer_id, each in timers.items() if each.score is not None}
     envelopes = {timer_id: each.envelope for timer_id, each in timers.items() if each.envelope is not None}
-    records = {
-        timer_id: lease_record._RECORD.pack(*each.record)
-        for timer_id, each in timers.items()
-        if each.record is not None
-    }
+    records = {timer_id: packed(each.record) for timer_id, each in timers.items() if each.record is not None}
     bench.raw.zadd(bench.timeline, scores)
     bench.raw.hset(bench.leases, mapping=cast("Any", records))
     if envelopes:

@@ -9,6 +9,7 @@ import pytest
 
 from relay.core.batch import Batch, columns_of
 from relay.core.timers import (
+    KEEP_EXISTING,
     ClaimedTimer,
     ClaimedTimers,
     Content,
@@ -75,7 +76,7 @@ def test_a_column_that_is_missing_without_a_default_is_refused() -> None:
 
 
 def test_rows_come_back_as_they_went_in() -> None:
-    new = NewTimer("a", b"x", delay=3, headers={"k": "v"}, content_type="text/plain", create=True)
+    new = NewTimer("a", b"x", delay=3, headers={"k": "v"}, content_type="text/plain", intent=KEEP_EXISTING)
     assert NewTimers.of([new, new])[1] == new
     claimed = ClaimedTimer("a", b"x", {}, "", due=1, attempt=2, occurrence_id="a/0", suspect=True, proof=b"p")
     assert list(ClaimedTimers.of([claimed])) == [claimed]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable
 from time import monotonic
 
 import anyio
 import pytest
 
 from relay.core.errors import OutOfTime, TimerNotFound
-from relay.core.loop.call_ends import BoundedCall, CallEnds, call_deadline, leave_call
+from relay.core.loop import call_ends
+from relay.core.loop.call_ends import BoundedCall, CallEnds, call_deadline
 from tests.worlds.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -61,28 +61,6 @@ async def test_there_is_one_timer(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(timers) == 2, "a call that ends before all others"
 
 
-async def test_a_task_that_works_for_others_too_has_no_deadline() -> None:
-    """Race: a call is the first to need a lane, which has its context. The lane would write for others by the
-    call's deadline. One that does not say so has none once the call has ended."""
-    told, asked, go_on = dict[str, list[float]](), anyio.Event(), anyio.Event()
-
-    async def work(name: str, leave: Callable[[], None]) -> None:
-        leave()
-        told[name] = [call_deadline()]
-        if len(told) == 2:
-            asked.set()
-        await go_on.wait()
-        told[name].append(call_deadline())
-
-    async with anyio.create_task_group() as loops:
-        with CallEnds().bound(deadline := monotonic() + LATER):
-            loops.start_soon(work, "lane", leave_call)
-            loops.start_soon(work, "other", lambda: None)
-            await asked.wait()
-        go_on.set()
-    assert told == {"lane": [math.inf, math.inf], "other": [deadline, math.inf]}
-
-
 async def test_a_call_within_another_task_has_its_own() -> None:
     """So have two calls that a connection makes one after the other."""
     ends, told = CallEnds(), list[float]()
@@ -108,6 +86,29 @@ async def test_whoever_else_cancels_it_is_heard() -> None:
     calls[0].give_up()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+async def test_a_call_that_goes_on_is_ended_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody in it takes the end for one of his own, and waits for something else."""
+    monkeypatch.setattr(call_ends, "AGAIN", 0.02)
+    ends, ended = CallEnds(), list[str]()
+
+    async def call() -> None:
+        with ends.bound(monotonic() + 0.01):
+            for name in ("first", "second"):
+                try:
+                    await anyio.sleep(math.inf)
+                except asyncio.CancelledError:
+                    ended.append(name)
+            await anyio.sleep(math.inf)
+
+    with anyio.fail_after(60), pytest.raises(OutOfTime):
+        await call()
+    assert ended == ["first", "second"]
+    assert ends._running == set()
+    current = asyncio.current_task()
+    assert current is not None
+    assert current.cancelling() == 0
 
 
 async def test_an_error_at_the_deadline_goes_on_its_way() -> None:

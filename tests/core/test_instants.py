@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import math
+import zlib
+from collections import Counter
 from fractions import Fraction
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from relay.core.instants import LATEST, SECOND, from_score, from_scores, micros, to_score
+from relay.core.instants import LATEST, SECOND, from_score, from_scores, micros, spread_of, to_score
 
 LOSSLESS = 2**33 * SECOND  # the year 2242: from here on doubles are coarser than a microsecond
 SURE = 2**32 * SECOND  # 2106: until here half a microsecond can be told apart
@@ -114,3 +119,33 @@ def test_many_scores() -> None:
     assert from_scores(scores) == [from_score(score) for score in scores]
     assert from_scores(scores)[1::2][:5] == [0, LATEST, 0, 0, 0]
     assert from_scores(()) == []
+
+
+VECTORS = json.loads((Path(__file__).parent / "spread.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(
+    "vector", VECTORS, ids=lambda vector: f"{vector['timer_id'][:9]} {vector['window_us']}"
+)
+def test_published_places(vector: dict[str, Any]) -> None:
+    """Other languages compute the same, in numbers of 64 bits with a sign."""
+    timer_id, window = vector["timer_id"], vector["window_us"]
+    half, (whole, rest) = zlib.crc32(timer_id.encode()) >> 1, divmod(window, 1 << 31)
+    assert max(whole * half, rest * half) < 1 << 63
+    assert spread_of(timer_id, window) == vector["place_us"] == whole * half + (rest * half >> 31)
+
+
+@given(st.text(), st.integers(1, LATEST))
+def test_a_place_lies_within_the_window(timer_id: str, window: int) -> None:
+    assert 0 <= spread_of(timer_id, window) < window
+    assert spread_of(timer_id, 0) == 0
+
+
+def test_places_are_spread_evenly() -> None:
+    """Of ids that differ in their ends only, as most do, and of those of one partition of eight."""
+    ids = [f"tenant-{n}" for n in range(80_000)]
+    some = [each for each in ids if zlib.crc32(each.encode()) % 8 == 3]
+    for group in (ids, some):
+        places = Counter(spread_of(each, 100) for each in group)
+        assert len(places) == 100
+        assert max(places.values()) < 1.3 * len(group) / 100

@@ -106,7 +106,7 @@ def test_who_comes_second_leaves_timers_to_the_first() -> None:
         found.append(pacing.patience)
     assert found == [0, *(POLICY.max_polling_interval * times for times in (1, 4, 16))]
     pacing.take_rank(2)
-    pacing.help()
+    pacing.begin_to_help()
     assert pacing.patience == 2 * HEAD_START
     for wait in (0.1, 0.2, 0.4):
         pacing.after_claim(taken=False, lost=True, until_next=math.inf)
@@ -114,6 +114,16 @@ def test_who_comes_second_leaves_timers_to_the_first() -> None:
     pacing.take_rank(0)
     pacing.take_rank(1)
     assert pacing.patience == POLICY.max_polling_interval
+
+
+def test_a_pause_is_no_reason_to_help() -> None:
+    """Timers are due, and nobody may take them: that calls nobody to the help of those who come first."""
+    pacing = Pacing(POLICY, lambda: 0.0)
+    pacing.take_rank(1)
+    pacing.after_claim(taken=False, lost=False, until_next=-1.0, paused=True)
+    assert pacing.patience == POLICY.max_polling_interval
+    pacing.after_claim(taken=False, lost=False, until_next=-1.0)
+    assert pacing.patience == HEAD_START
 
 
 def test_seconds_until() -> None:

@@ -26,6 +26,7 @@ from relay.client import (
     InvalidArgument,
     NewTimer,
     NotFound,
+    OnConflict,
     RelayClient,
     SyncRelayClient,
     TimerState,
@@ -126,6 +127,17 @@ def test_changes_on_condition(client: SyncRelayClient) -> None:
         ChangeResult.CREATED,
         ChangeResult.UNCHANGED,
     ]
+
+
+def test_timers_that_meet(client: SyncRelayClient) -> None:
+    """The earliest stands; a debounced one moves until its limit."""
+    first = client.schedule("meeting", b"1", delay=60, timer_id="a")
+    kept = client.schedule("meeting", b"2", delay=90, timer_id="a", on_conflict=OnConflict.KEEP_EARLIEST)
+    assert (kept.result, kept.due_time) == (ChangeResult.UNCHANGED, first.due_time)
+    moved = client.schedule("meeting", b"3", timer_id="a", debounce=80, at_most=100)
+    (again,) = client.schedule_batch([NewTimer(topic="meeting", payload=b"4", timer_id="a", debounce=900)])
+    assert again.timer is not None
+    assert again.timer.due_time - moved.due_time == timedelta(seconds=20)
 
 
 def test_a_batch_has_a_result_for_each_and_a_list_its_pages(client: SyncRelayClient) -> None:

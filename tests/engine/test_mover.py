@@ -30,6 +30,8 @@ class Moves:
         self.works: list[Layout] = []
         self.batches: list[int] = []
         self.failures: list[Exception] = []
+        self.unknown: list[Exception] = []
+        """What is answered to those who ask for the progress."""
         self.gate = anyio.Event()
         self.gate.set()
 
@@ -55,6 +57,8 @@ class Moves:
         return self.limit
 
     async def last(self, layout: Layout) -> str:
+        if self.unknown:
+            raise self.unknown.pop(0)
         return str(self.progress)
 
     async def run(self, layout: Layout, moved: Callable[[int], Awaitable[None]]) -> None:
@@ -146,6 +150,36 @@ async def test_another_relays_move_goes_on_by_itself(house: House) -> None:
     await house.clock.advance(PATIENCE)
     assert house.moves.works == [layout]
     assert house.moves.there == Layout(TOPIC, 3, 4)
+
+
+async def test_nodes_that_come_and_go_do_not_make_the_wait_longer(house: House) -> None:
+    """Whether they are away as the relay looks for progress, or once it has taken the move up."""
+    layout = Layout(TOPIC, 2, 2, 4)
+    house.moves.becomes(layout)
+    await settle()
+    house.moves.unknown = [StoreUnavailable("gone")] * 2
+    await house.clock.advance(PATIENCE)
+    house.moves.failures = [StoreUnavailable("gone")] * 2
+    await house.clock.advance(RETRY)
+    assert house.moves.works == []
+    await house.clock.advance(RETRY)
+    assert house.moves.works == [layout]
+    await house.clock.advance(2 * RETRY)
+    assert house.moves.works == [layout] * 3
+    assert house.moves.there == Layout(TOPIC, 3, 4)
+
+
+async def test_a_node_that_is_away_as_progress_is_made(house: House) -> None:
+    """The wait begins again with the progress that is seen then."""
+    house.moves.becomes(Layout(TOPIC, 2, 2, 4))
+    await settle()
+    house.moves.unknown = [StoreUnavailable("gone")]
+    house.moves.progress += 1
+    await house.clock.advance(PATIENCE + RETRY)
+    await house.clock.advance(PATIENCE - RETRY)
+    assert house.moves.works == []
+    await house.clock.advance(RETRY)
+    assert len(house.moves.works) == 1
 
 
 async def test_a_move_that_ends_meanwhile(house: House) -> None:

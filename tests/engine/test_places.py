@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, cast
 
+import anyio
 import pytest
 
 from relay.core.dispatch import Tidied
@@ -135,6 +136,38 @@ async def test_what_fails_at_the_old_place_says_nothing_of_the_new_one(
     assert app.names() == ["x"]
     assert world.engine._redis_health.answers("b")
     assert said(caplog) == []
+
+
+@pytest.mark.parametrize("verb", ["claim", "settle", "schedule"])
+async def test_the_node_is_away_that_a_call_was_sent_on_to(
+    world: World, caplog: pytest.LogCaptureFixture, verb: str
+) -> None:
+    """The one that sends it on is well, and so are its topics."""
+    await world.put("x", topic="a")
+    apps = [await world.app("a", "b")] if verb == "settle" else []
+    call = world.store.hold(verb, topic="a")
+    call.error = StoreUnavailable("gone")
+    call.error.place = "west"
+    world.store.fail("ping", StoreUnavailable("gone"), topic="west")
+    async with anyio.create_task_group() as tasks:
+        if verb == "claim":
+            await world.app("a", "b")
+        elif apps:
+            apps[0].ack(apps[0].take())
+        else:
+            tasks.start_soon(refused, world.engine.schedule("a", NewTimer("y", b"", 0)))
+        await settle()
+        assert call.reached == 1
+        world.store.places.put(a="west")  # as MOVED says
+        call.open()
+        await settle()
+    assert said(caplog)[0] == (AWAY, "west")
+    assert {node for _, node in said(caplog)} == {"west"}
+
+
+async def refused(call: Awaitable[object]) -> None:
+    with pytest.raises(StoreUnavailable):
+        await call
 
 
 # ----------------------------------------------------------------------------- outcomes

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import secrets
+import time
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import count
@@ -11,11 +13,12 @@ import anyio
 import pytest
 
 from relay.core.errors import StoreUnavailable
+from relay.core.instants import micros
 from relay.core.pacing import HEAD_START, HELP_AFTER
-from relay.core.partitions import Layout, place_of
+from relay.core.partitions import MAX_PARTITIONS, Layout
 from relay.engine.claiming.poller import CALL_AGAIN
 from relay.engine.claiming.preference import BEAT, KEPT, LASTS
-from relay.engine.claiming.rendezvous import ranks
+from relay.engine.claiming.rendezvous import _first, _hashes, ranks
 from relay.engine.engine import Engine
 from tests.worlds.engine.doubles import Hints
 from tests.worlds.engine.fake_clock import settle
@@ -40,6 +43,14 @@ async def fall_due(world: World, partition: str, delay: float = 0.0) -> str:
 async def agree(world: World) -> None:
     """Let every relay hear of every other, and give up what others are to have."""
     await world.advance(KEPT * BEAT)
+
+
+async def agree_with(world: World, *names: str) -> None:
+    """The same, while relays of these names beat that do nothing else."""
+    for _ in range(KEPT):
+        for name in names:
+            await world.beats.beat(TOPIC, name, lasts=micros(LASTS))
+        await world.advance(BEAT)
 
 
 def count_calls(world: World, *partition: str) -> int:
@@ -223,12 +234,10 @@ async def test_relays_of_different_layouts_do_not_count_each_other(world: World)
     layout = world.layouts.put(TOPIC, 4)
     app = await world.app()
     other = Layout(TOPIC, 7, 4)
-    await world.beats.beat(TOPIC, f"somebody {other.text}", lasts=600_000_000)
-    await world.beats.beat(TOPIC, f"another 9 {layout.text}", lasts=600_000_000)  # a text that ends alike
-    await agree(world)
+    others = f"somebody {other.text}", f"another 9 {layout.text}"  # a text that ends alike
+    await agree_with(world, *others)
     assert prefers(app.engine) == set(layout.partitions)
-    await world.beats.beat(TOPIC, f"somebody {layout.text}", lasts=600_000_000)
-    await agree(world)
+    await agree_with(world, *others, f"somebody {layout.text}")
     assert len(prefers(app.engine)) == 2
 
 
@@ -264,6 +273,44 @@ async def test_a_relay_that_was_full_before_others_came(world: World) -> None:
     before = count_calls(world)
     await world.advance(2 * CALL_AGAIN)
     assert count_calls(world) > before
+    busy.end(held)
+
+
+async def test_a_call_that_nobody_answers_goes_on_to_others(world: World) -> None:
+    """A dead relay comes after the busy one, until its heartbeat ends: the next call is for the next one."""
+    world.tune(max_polling_interval=LONG)
+    layout = world.layouts.put(TOPIC, 1 << 4)
+    busy, app = await world.app(max_outstanding=1), await world.app(engine=await world.relay())
+    await agree_with(world, dead := f"dead {layout.text}")
+    order = [busy.engine._loops._pollers, app.engine._loops._pollers]
+    partition = next(name for name in order[0] if [each[name]._timetable.rank for each in order] == [0, 2])
+    await fall_due(world, partition)
+    await world.advance(1e-6)
+    held = busy.one()
+    name = await fall_due(world, partition)
+    for _ in range(2):
+        await world.beats.beat(TOPIC, dead, lasts=micros(LASTS))
+        await world.advance((HELP_AFTER + CALL_AGAIN + 4 * HEAD_START) / 2)
+    assert app.names() == [name]
+    busy.end(held)
+
+
+async def test_whatever_goes_wrong_with_a_call_for_help(world: World) -> None:
+    """It is tried again, and ends nothing else."""
+    world.tune(max_polling_interval=LONG)
+    world.layouts.put(TOPIC, 2)
+    app, busy = await world.app(), await world.app(engine=await world.relay(), max_outstanding=1)
+    await agree(world)
+    doors = [hints.fail("call_for_help", RuntimeError("a defect"), times=1) for hints in world.hints.all]
+    (partition,) = prefers(busy.engine)
+    await fall_due(world, partition)
+    held = busy.one()
+    name = await fall_due(world, partition)
+    await world.advance(HELP_AFTER + 2 * HEAD_START)
+    assert sum(door.reached for door in doors) == 1
+    assert app.names() == []
+    await world.advance(CALL_AGAIN)
+    assert app.names() == [name]
     busy.end(held)
 
 
@@ -395,19 +442,48 @@ async def test_partitions_are_shared_out_anew_after_a_change_of_their_number(wor
 
 def test_ranks() -> None:
     """Everybody computes the same, whatever the order in which the names came; the first ones have even
-    shares, and little changes where a relay goes."""
-    partitions = [place_of(name) for name in Layout(TOPIC, 1, 64).partitions]
+    shares, and little changes where a relay goes, or where the topic gets more partitions."""
     for number in (1, 2, 3, 5, 9, 33, 63, 64, 65, 66):
         relays = [f"relay-{n}" for n in range(number)]
-        found = {relay: ranks(relay, relays, partitions) for relay in relays}
-        assert found["relay-0"] == ranks("relay-0", relays[::-1], partitions[::-1])
-        for partition in partitions:
-            assert sorted(each[partition] for each in found.values()) == list(range(number))
-        shares = {list(each.values()).count(0) for each in found.values()}
-        assert shares <= {64 // number, -(-64 // number)}
+        found = [ranks(relay, relays, TOPIC, 64) for relay in relays]
+        assert found[0] == ranks("relay-0", relays[::-1], TOPIC, 64)
+        for partition in zip(*found, strict=True):
+            assert sorted(partition) == list(range(number))
+        assert {each.count(0) for each in found} <= {64 // number, -(-64 // number)}
     five = [f"relay-{n}" for n in range(5)]
-    stay = 0
+    stay = more = 0
     for relay in five[1:]:
-        before, after = ranks(relay, five, partitions), ranks(relay, five[1:], partitions)
-        stay += sum(before[partition] == after[partition] == 0 for partition in partitions)
+        before, after = ranks(relay, five, TOPIC, 64), ranks(relay, five[1:], TOPIC, 64)
+        stay += sum(one == other == 0 for one, other in zip(before, after, strict=True))
+        double = ranks(relay, five, TOPIC, 128)
+        more += sum(one == other == 0 for one, other in zip(before, double[:64], strict=True))
     assert stay >= 40, "where a relay goes, most of the others' partitions stay"
+    assert more >= 30, "where a topic gets more partitions, most of the old ones stay"
+    assert ranks("relay-1", five, TOPIC, 64) != ranks("relay-1", five, "other", 64)
+
+
+def test_the_first_ones_are_those_with_the_highest_hashes() -> None:
+    """Of all pairs the one with the highest hash comes first, for as long as its relay has not got its
+    share."""
+    for relays, partitions in ((3, 16), (7, 64), (16, 4)):
+        columns = list(zip(*(_hashes(f"relay-{n}", TOPIC, partitions) for n in range(relays)), strict=True))
+        pairs = [
+            (each, number, relay)
+            for number, column in enumerate(columns)
+            for relay, each in enumerate(column)
+        ]
+        first, taken = dict[int, int](), Counter[int]()
+        for share in (partitions // relays, partitions // relays + 1):
+            for _, number, relay in sorted(pairs, reverse=True):
+                if number not in first and taken[relay] < share:
+                    first[number] = relay
+                    taken[relay] += 1
+        assert _first(columns, relays) == first
+
+
+def test_many_relays_and_partitions_do_not_stop_the_loop() -> None:
+    """The time is that of this thread alone, so that other work on the machine does not count."""
+    relays = [f"relay-{n}" for n in range(100)]
+    began = time.thread_time()
+    ranks("relay-0", relays, TOPIC, MAX_PARTITIONS)
+    assert time.thread_time() - began < 0.4

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from tests.lua.breaks_failure import THE_DEAD, THE_PEOPLE, THE_TERMS
 from tests.lua.breaks_insert import OF_INSERT
+from tests.lua.breaks_intents import OF_INTENTS
 from tests.lua.breaks_journal import THE_JOURNAL
 from tests.lua.breaks_layout import OF_LAYOUT
 from tests.lua.breaks_load import OF_LOAD
 from tests.lua.breaks_move import OF_MOVE
+from tests.lua.breaks_recur import OF_RECUR
 from tests.worlds.scripts.rules import Break
 
 THE_FENCE = {
@@ -254,6 +256,8 @@ BREAKS = {
     **THE_JOURNAL,
     **OF_LOAD,
     **OF_INSERT,
+    **OF_INTENTS,
     **OF_LAYOUT,
     **OF_MOVE,
+    **OF_RECUR,
 }

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+from relay.core.timers import OnConflict
 from tests.lua import test_insert as insert
 from tests.lua import test_replace as replace
 from tests.lua.killers_failure import Scenario
@@ -18,7 +21,19 @@ OF_INSERT = {
     "the run's ledger never expires": Break("bulk/insert", "run-ledger-expires"),
     "long ids as they are": Break("bulk/insert", "long-ids-hashed", "if false then"),
     "insert spares nothing": Break("bulk/insert", "living-spared", "if false then"),
-    "insert always spares": Break("bulk/insert", "spare-asked-for", "local spare = true"),
+    "insert always spares": Break("bulk/insert", "spare-asked-for", "local spare = true\nmode = 'c'"),
+    "the later row stands for the earliest": Break(
+        "bulk/insert", "earliest-row-stands", "due >= score", old="due <= score"
+    ),
+    "a row that is due with the earliest replaces": Break(
+        "bulk/insert", "earliest-row-stands", "due < score", old="due <= score"
+    ),
+    "the earlier row stands for the latest": Break(
+        "bulk/insert", "latest-row-stands", "due <= score", old="due >= score"
+    ),
+    "a row that is due with the latest replaces": Break(
+        "bulk/insert", "latest-row-stands", "due > score", old="due >= score"
+    ),
     "what was spared comes later": Break(
         "bulk/insert",
         "spared-is-decided",
@@ -47,6 +62,9 @@ OF_INSERT = {
     ),
 }
 
+earliest: Scenario = partial(insert.test_which_row_stands, on_conflict=OnConflict.KEEP_EARLIEST)
+latest: Scenario = partial(insert.test_which_row_stands, on_conflict=OnConflict.KEEP_LATEST)
+
 KILLERS: dict[str, tuple[Scenario, ...]] = {
     "the run's ledger not read": (
         insert.test_what_was_delivered_stays_away,
@@ -59,6 +77,10 @@ KILLERS: dict[str, tuple[Scenario, ...]] = {
     "long ids as they are": (insert.test_long_ids, insert.test_what_the_cold_store_was_told_of),
     "insert spares nothing": (insert.test_what_lives_is_spared,),
     "insert always spares": (insert.test_runs_are_apart,),
+    "the later row stands for the earliest": (earliest,),
+    "a row that is due with the earliest replaces": (earliest,),
+    "the earlier row stands for the latest": (latest,),
+    "a row that is due with the latest replaces": (latest,),
     "what was spared comes later": (insert.test_what_lives_is_spared,),
     "insert begins with a delete": (
         insert.test_a_full_redis_beside_a_lease,

@@ -19,6 +19,9 @@ OF_LAYOUT = {
         "timeline/claim", "idle-polls-hear-of-a-layout", "local is_laid_out = false"
     ),
     "a dead relay stays": Break("layout/heartbeat", "heartbeats-end", "local gone = {}"),
+    "a relay of a later clock stays": Break(
+        "layout/heartbeat", "heartbeats-of-a-later-clock-end", "  local ahead = {}"
+    ),
     "a relay that leaves stays": Break(
         "layout/heartbeat", "who-leaves-is-forgotten", "relays, ''", "relays, relay"
     ),
@@ -34,5 +37,6 @@ KILLERS: dict[str, tuple[Scenario, ...]] = {
     "the layout is not told": (layout.test_the_layout_is_told,),
     "an idle poll hears of no layout": (layout.test_an_idle_poll_hears_of_the_layout,),
     "a dead relay stays": (heartbeat.test_a_relay_that_is_silent,),
+    "a relay of a later clock stays": (heartbeat.test_the_clock_steps_back,),
     "a relay that leaves stays": (heartbeat.test_a_relay_that_leaves,),
 }

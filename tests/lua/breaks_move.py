@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from relay.core.timers import Debounce, OnConflict
 from tests.lua import test_hand_overs as hand_overs
 from tests.lua import test_move as moving
 from tests.lua.killers_failure import Scenario
@@ -78,7 +79,7 @@ OF_MOVE = {
 
 on_its_way = tuple(partial(moving.test_a_timer_that_is_on_its_way, name=name) for name in moving.ABOUT_TIMERS)
 sweeps = (partial(moving.test_a_sweep_and_a_move, known="1 2", becomes="2 2 4"),)
-taken_in = tuple(partial(moving.test_nothing_is_taken_in, options=given) for given in ({}, {"create": True}))
+taken_in = tuple(partial(moving.test_nothing_is_taken_in, intent=each) for each in (*OnConflict, Debounce(5)))
 
 told = kept(hand_overs.test_a_batch_is_told_of_at_both_places)
 unwritten = kept(hand_overs.test_a_journal_that_may_not_be_written, kind="d", right="xrevrange")

@@ -10,7 +10,7 @@ from relay.core.errors import StoreError, StoreFull, WrongKeyType
 from relay.core.instants import LATEST, SECOND
 from relay.core.outcomes import ClaimRequest, Limits, Verb, Verdict
 from relay.core.partitions import Layout
-from relay.core.timers import Change, Changed, Condition, NewTimer
+from relay.core.timers import KEEP_EXISTING, Change, Changed, Condition, NewTimer
 from relay.store.codec.lease_record import LEASED, PENDING
 from relay.store.server.manifest import manifest
 from tests.settlements import end_of
@@ -111,7 +111,10 @@ async def test_cancel_and_orphans(bench: Bench) -> None:
 async def test_a_conditional_call_that_stores_nothing(bench: Bench) -> None:
     """It needs no memory, so it is answered."""
     bench.put("a", DUE)
-    timers = [NewTimer("a", b"x", NOW, create=True), NewTimer("b", b"", NOW, condition=Condition(due=NOW))]
+    timers = [
+        NewTimer("a", b"x", NOW, intent=KEEP_EXISTING),
+        NewTimer("b", b"", NOW, condition=Condition(due=NOW)),
+    ]
     with bench.full():
         results = await bench.store.schedule(bench.topic, timers)
         with pytest.raises(StoreFull):

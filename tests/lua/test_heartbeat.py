@@ -34,6 +34,17 @@ async def test_a_relay_that_is_silent(bench: Bench) -> None:
     assert await beat(bench, "a") == {"a", "b"}
 
 
+async def test_the_clock_steps_back(bench: Bench) -> None:
+    """A relay that has died before counts for no longer than others do; whoever lives says so again."""
+    await beat(bench, "dead")
+    await beat(bench, "a")
+    bench.now -= 3_600 * SECOND
+    assert await beat(bench, "b", 0) == {"dead", "a"}
+    assert await beat(bench, "a") == {"a"}
+    bench.now += LASTS - 1
+    assert await beat(bench, "b") == {"a", "b"}
+
+
 async def test_a_relay_that_leaves(bench: Bench) -> None:
     """At once; and nothing is left behind where nobody polls."""
     await beat(bench, "a")

@@ -9,7 +9,7 @@ from relay.core.errors import StoreFull, StoreRefused, WrongKeyType
 from relay.core.instants import SECOND
 from relay.core.journal import RecordKind
 from relay.core.outcomes import Verb, Verdict
-from relay.core.timers import Change, Changed, NewTimer
+from relay.core.timers import KEEP_EXISTING, Change, Changed, NewTimer, OnConflict
 from relay.store.bulk import inserting
 from relay.store.bulk.columns_call import LoadRows, PackedRows, text_head
 from relay.store.bulk.inserting import KEPT, Inserted, Inserting, RunLedger
@@ -72,11 +72,29 @@ async def test_runs_are_apart(bench: Bench) -> None:
 async def test_what_lives_is_spared(bench: Bench) -> None:
     """Where that is asked for. The run has decided on it: a repeated run does not bring it back."""
     bench.put("a", own(NOW + LEASE), HELD, stored=b"newer")
-    assert bench.insert("a", "b", due=DUE, spare=True) == Inserted(1, alive=1)
+    assert bench.insert("a", "b", due=DUE, on_conflict=KEEP_EXISTING) == Inserted(1, alive=1)
     assert bench.state().of("a") == (own(NOW + LEASE), b"newer", HELD)
     assert await bench.settle("a", N1, Verb.ACK) is Verdict.OK
-    assert bench.insert("a", "b", due=DUE, spare=True) == Inserted(known=2)
+    assert bench.insert("a", "b", due=DUE, on_conflict=KEEP_EXISTING) == Inserted(known=2)
     assert list(bench.state().timeline) == ["b"]
+
+
+@pytest.mark.parametrize("on_conflict", [OnConflict.KEEP_EARLIEST, OnConflict.KEEP_LATEST])
+async def test_which_row_stands(bench: Bench, on_conflict: OnConflict) -> None:
+    """The one that is due earlier or later than what lives, which has its due time also under a lease; what
+    lives stands if both are due at once. The run has decided on all of them."""
+    ids = ("before", "same", "behind")
+    for timer_id in ids:
+        bench.put(timer_id, own(NOW + LEASE), HELD, stored=b"old")
+    at = round(HELD.due * 1e6)
+    rows = LoadRows(0, ids, [at - 1, at, at + 1], [b"new"] * 3, [])
+    assert bench.insert_rows(rows, on_conflict=on_conflict) == Inserted(1, alive=2)
+    wanted = {"before", "same", "behind"} - {
+        "before" if on_conflict is OnConflict.KEEP_EARLIEST else "behind"
+    }
+    assert {name for name, stored in bench.state().payloads.items() if stored == b"old"} == wanted
+    assert bench.state().leases.keys() == wanted
+    assert bench.insert_rows(rows, on_conflict=on_conflict) == Inserted(known=3)
 
 
 async def test_long_ids(bench: Bench) -> None:

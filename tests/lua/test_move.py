@@ -14,7 +14,7 @@ from redis.exceptions import ResponseError
 from relay.core.errors import InvalidField, OtherLayout, StoreError, StoreFull
 from relay.core.instants import SECOND
 from relay.core.outcomes import NO_LIMITS, ClaimRequest, Extension, Verb, Verdict
-from relay.core.timers import Change, NewTimer
+from relay.core.timers import Change, Debounce, Intent, NewTimer, OnConflict
 from relay.store.codec.lease_record import LEASED
 from relay.store.keys import KeyNames
 from relay.store.server.errors import Leaving, PauseUnknown
@@ -257,11 +257,11 @@ async def test_a_timer_beside_one_that_is_on_its_way(bench: Bench, name: str) ->
     await ABOUT_TIMERS[name](old)
 
 
-@pytest.mark.parametrize("options", [{}, {"create": True}])
-async def test_nothing_is_taken_in(bench: Bench, options: dict[str, bool]) -> None:
+@pytest.mark.parametrize("intent", [*OnConflict, Debounce(), Debounce(5)])
+async def test_nothing_is_taken_in(bench: Bench, intent: Intent) -> None:
     """What is not here comes to be where the move fills."""
     old = leaving(bench)
-    (told,) = await old.store.schedule(old.topic, [NewTimer("a", b"x", due=NOW, **options)])  # type: ignore[arg-type]
+    (told,) = await old.store.schedule(old.topic, [NewTimer("a", b"x", delay=5, intent=intent)])
     assert told.change is Change.GONE
     assert old.state() == EMPTY
 

@@ -22,8 +22,10 @@ from tests.lua import test_schedule as schedule
 from tests.lua import test_settle as settle
 from tests.lua.breaks import BREAKS
 from tests.lua.breaks_insert import KILLERS as OF_INSERT
+from tests.lua.breaks_intents import KILLERS as OF_INTENTS
 from tests.lua.breaks_layout import KILLERS as OF_LAYOUT
 from tests.lua.breaks_move import KILLERS as OF_MOVE
+from tests.lua.breaks_recur import KILLERS as OF_RECUR
 from tests.lua.killers_failure import OF_FAILURE, Scenario
 from tests.lua.killers_journal import OF_JOURNAL
 from tests.lua.killers_load import OF_LOAD
@@ -163,8 +165,10 @@ KILLERS: dict[str, tuple[Scenario, ...]] = {
     **OF_JOURNAL,
     **OF_LOAD,
     **OF_INSERT,
+    **OF_INTENTS,
     **OF_LAYOUT,
     **OF_MOVE,
+    **OF_RECUR,
 }
 
 

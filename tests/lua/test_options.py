@@ -9,7 +9,7 @@ import pytest
 from relay.core.errors import InvalidField
 from relay.core.instants import LATEST, SECOND, from_score
 from relay.core.outcomes import Verb, Verdict
-from relay.core.timers import Change, Changed, Condition, NewTimer, Scheduled
+from relay.core.timers import KEEP_EXISTING, REPLACE, Change, Changed, Condition, NewTimer, Scheduled
 from relay.store.codec import envelope
 from relay.store.codec.lease_record import LEASED, NO_NONCE, PENDING, LeaseRecord
 from tests.worlds.scripts.asking import LEASE, N1, NOW
@@ -49,10 +49,10 @@ def waiting(expires: int, due: int = NOW + SECOND) -> State:
 
 async def test_create_only(bench: Bench) -> None:
     """The first call stores; the same call again changes nothing, and tells the due time that stands."""
-    assert await schedule(bench, new(create=True)) == [Scheduled(NOW + SECOND, CREATED)]
+    assert await schedule(bench, new(intent=KEEP_EXISTING)) == [Scheduled(NOW + SECOND, CREATED)]
     before = bench.state()
     assert before == alone("a", score(NOW + SECOND), stored=NEW)
-    again = new(due=NOW + 9, payload=b"other", create=True, expires=NOW + 10)
+    again = new(due=NOW + 9, payload=b"other", intent=KEEP_EXISTING, expires=NOW + 10)
     assert await schedule(bench, again) == [Scheduled(NOW + SECOND, UNCHANGED)]
     assert bench.state() == before
 
@@ -63,13 +63,16 @@ async def test_create_only_over_any_state(bench: Bench, lease: LeaseRecord | Non
     bench.put("a", DEADLINE, lease)
     before = bench.state()
     due = NOW + LEASE if lease is None else NOW - SECOND
-    assert await schedule(bench, new(create=True)) == [Scheduled(due, UNCHANGED, lease is HELD)]
+    assert await schedule(bench, new(intent=KEEP_EXISTING)) == [Scheduled(due, UNCHANGED, lease is HELD)]
     assert bench.state() == before
 
 
 async def test_create_only_twice_in_one_call(bench: Bench) -> None:
     """The first one stands, with its payload, due time and expiry."""
-    timers = [new(create=True, expires_after=SECOND), new(due=NOW, payload=b"", create=True, expires=NOW + 5)]
+    timers = [
+        new(intent=KEEP_EXISTING, expires_after=SECOND),
+        new(due=NOW, payload=b"", intent=KEEP_EXISTING, expires=NOW + 5),
+    ]
     assert await schedule(bench, *timers) == [
         Scheduled(NOW + SECOND, CREATED),
         Scheduled(NOW + SECOND, UNCHANGED),
@@ -80,7 +83,7 @@ async def test_create_only_twice_in_one_call(bench: Bench) -> None:
 async def test_create_only_after_a_replacement_in_one_call(bench: Bench) -> None:
     """What came before in the call is what stands."""
     bench.put("a", DEADLINE, HELD)
-    results = await schedule(bench, new(expires=NOW + LEASE), new(due=NOW, create=True))
+    results = await schedule(bench, new(expires=NOW + LEASE), new(due=NOW, intent=KEEP_EXISTING))
     assert results == [OVER_HELD, Scheduled(NOW + SECOND, UNCHANGED)]
     assert bench.state() == waiting(NOW + LEASE)
 
@@ -89,7 +92,7 @@ async def test_create_only_over_an_orphan(bench: Bench) -> None:
     """A payload or a record alone is no timer."""
     bench.put_payload("a")
     bench.put_record("a", bytes(69))
-    assert await schedule(bench, new(create=True)) == [Scheduled(NOW + SECOND, CREATED)]
+    assert await schedule(bench, new(intent=KEEP_EXISTING)) == [Scheduled(NOW + SECOND, CREATED)]
     assert bench.state() == alone("a", score(NOW + SECOND), stored=NEW)
 
 
@@ -146,7 +149,9 @@ async def test_a_due_time_that_holds_under_a_lease(bench: Bench) -> None:
 async def test_a_condition_on_nothing(bench: Bench, condition: Condition) -> None:
     """There is nothing to reschedule and nothing to cancel."""
     assert await schedule(bench, new(condition=condition)) == [Scheduled(None, Change.GONE)]
-    assert await schedule(bench, new(condition=condition, create=True)) == [Scheduled(None, Change.GONE)]
+    assert await schedule(bench, new(condition=condition, intent=KEEP_EXISTING)) == [
+        Scheduled(None, Change.GONE)
+    ]
     assert await bench.store.cancel(bench.topic, ["a"], condition) == [Changed(Change.GONE)]
     assert bench.state() == EMPTY
 
@@ -254,10 +259,10 @@ async def test_which_deliveries_are_told(bench: Bench) -> None:
         "new": (DUE, None, False),
     }
     wanted = [under_way for _, _, under_way in found.values()]
-    for create in (True, False):
+    for intent in (KEEP_EXISTING, REPLACE):
         for timer_id, (at, lease, _) in found.items():
             bench.put(timer_id, at, lease)
-        told = await schedule(bench, *(new(timer_id, create=create) for timer_id in found))
+        told = await schedule(bench, *(new(timer_id, intent=intent) for timer_id in found))
         assert [each.delivery_under_way for each in told] == wanted
     for timer_id, (at, lease, _) in found.items():
         bench.put(timer_id, at, lease)
@@ -268,7 +273,7 @@ async def test_which_deliveries_are_told(bench: Bench) -> None:
 async def test_what_a_call_has_stored_is_not_under_way(bench: Bench) -> None:
     """The delivery is told to the entry that found it."""
     bench.put("a", DEADLINE, HELD)
-    told = await schedule(bench, new(), new(due=NOW), new(create=True))
+    told = await schedule(bench, new(), new(due=NOW), new(intent=KEEP_EXISTING))
     assert told == [OVER_HELD, Scheduled(NOW, REPLACED), Scheduled(NOW, UNCHANGED)]
 
 
@@ -279,7 +284,14 @@ async def test_a_topic_that_is_full(bench: Bench) -> None:
     """New timers are refused one by one; those that replace are taken, in any order in the call."""
     bench.put("held", DEADLINE, HELD)
     bench.put("parked", DEADLINE, stored=None)
-    timers = [new("held"), new("b"), new("c"), new("b", due=NOW), new("c", due=NOW), new("d", create=True)]
+    timers = [
+        new("held"),
+        new("b"),
+        new("c"),
+        new("b", due=NOW),
+        new("c", due=NOW),
+        new("d", intent=KEEP_EXISTING),
+    ]
     assert await schedule(bench, *timers, max_waiting=3) == [
         OVER_HELD,
         Scheduled(NOW + SECOND, CREATED),
@@ -306,7 +318,7 @@ async def test_nothing_stored_gives_no_hint(bench: Bench) -> None:
     """A call that changes nothing wakes nobody, and writes nothing at all."""
     bench.put("a", score(NOW + LEASE))
     with bench.listening() as ear, bench.full():
-        await schedule(bench, new(create=True), new("b", condition=DUE_THEN))
+        await schedule(bench, new(intent=KEEP_EXISTING), new("b", condition=DUE_THEN))
         assert ear.heard() == []
     with bench.listening() as ear:
         await schedule(bench, new(expires=NOW + LEASE))
@@ -318,7 +330,7 @@ async def test_a_delay_past_9999_with_options(bench: Bench) -> None:
     bench.put("a", DUE)
     before = bench.state()
     with pytest.raises(InvalidField, match=r"^delay: "):
-        await schedule(bench, new("b"), NewTimer("a", b"", delay=LATEST, create=True))
+        await schedule(bench, new("b"), NewTimer("a", b"", delay=LATEST, intent=KEEP_EXISTING))
     assert bench.state() == before
 
 
@@ -327,7 +339,12 @@ async def test_five_hundred_with_all_options(bench: Bench) -> None:
     for n in range(0, 500, 2):
         bench.put(f"t{n}", DUE)
     timers = [
-        new(f"t{n}", expires=NOW + LEASE, create=bool(n % 2), condition=Condition() if n % 2 else BOTH)
+        new(
+            f"t{n}",
+            expires=NOW + LEASE,
+            intent=KEEP_EXISTING if n % 2 else REPLACE,
+            condition=Condition() if n % 2 else BOTH,
+        )
         for n in range(500)
     ]
     results = await schedule(bench, *timers, max_waiting=500)

@@ -7,7 +7,7 @@ import pytest
 from relay.core.errors import InvalidField
 from relay.core.instants import EXACT, LATEST, SECOND
 from relay.core.outcomes import Verb, Verdict
-from relay.core.timers import Change, Changed, NewTimer, Scheduled
+from relay.core.timers import KEEP_EXISTING, Change, Changed, NewTimer, Scheduled
 from relay.store.codec import envelope
 from relay.store.codec.lease_record import LEASED, PENDING
 from tests.worlds.scripts.asking import LEASE, N1, N2, NOW
@@ -56,7 +56,7 @@ async def test_due_times_are_told_of_what_was_stored(bench: Bench) -> None:
     """Each goes to its own timer, whatever stands between: due times that callers know, and timers that were
     not stored."""
     bench.put("there", score(NOW + 5))
-    spared = new("there", delay=9)._replace(create=True)
+    spared = new("there", delay=9)._replace(intent=KEEP_EXISTING)
     expires = new("c", delay=3)._replace(expires_after=1)
     timers = [new("a", delay=1), new("b", due=NOW), spared, expires, new("d", due=EXACT + 2)]
     timers.append(new("a", delay=4))

@@ -8,6 +8,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from relay.core.audit import Promise
 from relay.pipeline.audit import page as audit_page
 from relay.pipeline.audit import plots
 
@@ -16,7 +17,7 @@ BAD = '<script>"x"</script>&'
 
 def page(**rest: Any) -> audit_page.ReportPage:
     promise = {"verdict": "refuted", "refuted": 2, "doubts": {BAD: 1}}
-    row = {"topic": BAD, **{str(n): promise for n in range(1, 6)}}
+    row = {"topic": BAD, **{str(int(n)): promise for n in Promise}}
     finding = {
         "topic": BAD,
         "promise": 1,

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from relay.core.errors import InvalidField, WrongKeyType
+from relay.core.timers import KEEP_EXISTING
 from relay.pipeline.inputs import preflight
 from relay.pipeline.rows import dividing, packing
 from relay.settings import load
@@ -77,7 +78,7 @@ def test_a_repeated_run_and_spared_timers(world: LaidOut) -> None:
     assert (tally.written, tally.skipped_by_ledger) == (3000, 0)
     tally = world.load(IDS, ["new"], run="r")
     assert (tally.written, tally.skipped_by_ledger) == (1, 3000)
-    tally = world.load(IDS, ["other"], run="s", spare=True)
+    tally = world.load(IDS, ["other"], run="s", on_conflict=KEEP_EXISTING)
     assert (tally.written, tally.skipped_alive) == (1, 3000)
     tally = world.load(IDS, ["again"], run="r", dry=True, asks=True)
     assert (tally.written, tally.skipped_by_ledger) == (1, 3000)

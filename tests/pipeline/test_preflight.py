@@ -108,6 +108,9 @@ def test_mistakes_are_found_before_spark_starts(
         ([*right, "--rejects", "r", "--max-rejects", "x"], {}, 2, "max_rejects: is 'x'"),
         ([*right, "--run-id", "a:b"], {}, 2, "run_id: is 'a:b'"),
         ([*right, "--create-only", "--replace"], {}, 2, "--create-only: leave it out with --replace"),
+        ([*right, "--on-conflict=keep-latest", "--replace"], {}, 2, "--on-conflict: leave it out with --rep"),
+        ([*right, "--on-conflict=replace", "--create-only"], {}, 2, "--on-conflict: leave it out with --cre"),
+        ([*right, "--spread", "soon"], {}, 2, "--spread: must be a length of time"),
     ]
     commands = [(arguments, environment) for arguments, environment, *_ in mistakes]
     environment = {"JAVA_HOME": str(java.parent.parent), "RELAY_REDIS__URL": valkey.url}

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from relay.core.errors import InvalidField
-from relay.core.instants import SECOND
+from relay.core.instants import SECOND, spread_of, to_score
+from relay.core.timers import KEEP_EXISTING, REPLACE, OnConflict
 from relay.pipeline.inputs import run_ids
 from relay.pipeline.inputs.run_ids import MaxRejects, TooManyRejects
 from relay.pipeline.inputs.sources import Source
@@ -101,15 +102,62 @@ def test_a_second_run_inserts_nothing(
 def test_only_what_does_not_live(
     spark: SparkSession, valkey: RunningServer, source: Source, topic: str, tmp_path: Path
 ) -> None:
-    """`create_only` leaves a timer alone that lives, and does not bring it back when it has ended."""
+    """KEEP_EXISTING leaves a timer alone that lives, and does not bring it back when it has ended."""
     with valkey.client() as client:
         client.zadd(KeyNames().of(topic)[0], {"b": 5e9})
-    summary = run(spark, source, valkey, tmp_path, create_only=True)
+    summary = run(spark, source, valkey, tmp_path, on_conflict=KEEP_EXISTING)
     assert told(summary) == {"written": 1, "skipped_alive": 1, "rejected": 1}
     assert names(valkey, topic)["b"] == 5e9
     end(valkey, topic, "b")
-    assert told(run(spark, source, valkey, tmp_path, create_only=True))["skipped_by_ledger"] == 2
+    assert told(run(spark, source, valkey, tmp_path, on_conflict=KEEP_EXISTING))["skipped_by_ledger"] == 2
     assert set(names(valkey, topic)) == {"a"}
+
+
+@pytest.mark.parametrize("on_conflict", [OnConflict.KEEP_EARLIEST, OnConflict.KEEP_LATEST])
+def test_which_timer_stands(
+    spark: SparkSession,
+    valkey: RunningServer,
+    source: Source,
+    topic: str,
+    tmp_path: Path,
+    on_conflict: OnConflict,
+) -> None:
+    """One of the two that live is due after its row, the other one before; what stands counts as alive."""
+    before, behind = 3_786_912_000.0, 3_786_912_001.0  # the rows' due times, for b and a
+    with valkey.client() as client:
+        client.zadd(KeyNames().of(topic)[0], {"a": behind, "b": before})
+    summary = run(spark, source, valkey, tmp_path, on_conflict=on_conflict)
+    assert told(summary) == {"written": 1, "skipped_alive": 1, "rejected": 1}
+    found = names(valkey, topic)
+    same = before if on_conflict is OnConflict.KEEP_EARLIEST else behind
+    assert found == {"a": same, "b": same}
+
+
+def test_rows_that_are_spread(
+    spark: SparkSession, valkey: RunningServer, source: Source, topic: str, tmp_path: Path
+) -> None:
+    """Each to the place in the window that a relay would find for it."""
+    window = 600 * SECOND
+    assert told(run(spark, source, valkey, tmp_path, spread=window))["written"] == 2
+    wanted = {"a": 3_786_912_000 * SECOND, "b": 3_786_912_001 * SECOND}
+    assert names(valkey, topic) == {
+        name: to_score(due + spread_of(name, window)) for name, due in wanted.items()
+    }
+
+
+def test_rows_that_can_not_be_spread(
+    spark: SparkSession, valkey: RunningServer, topic: str, tmp_path: Path
+) -> None:
+    """Since a place in the window may be after 9999, or behind the expiry."""
+    (tmp_path / "rows.csv").write_text(
+        "timer_id,due_time,expire_time\na,9999-12-31T23:59:00Z,\nb,2090-01-01T00:00:00Z,2090-01-01T00:09:59Z\n"
+        "c,2090-01-01T00:00:00Z,2090-01-01T00:10:00Z\n"
+    )
+    source = Source(str(tmp_path / "rows.csv"), constants={"topic": topic})
+    summary = run(spark, source, valkey, tmp_path, spread=600 * SECOND)
+    assert told(summary) == {"written": 1, "rejected": 2}
+    rejects = spark.read.parquet(str(summary.facts["rejects"])).select("timer_id", "field").collect()
+    assert {tuple(row) for row in rejects} == {("a", "due_time"), ("b", "expire_time")}
 
 
 def keys_of(server: RunningServer, topic: str) -> dict[bytes, bytes]:
@@ -133,15 +181,22 @@ def reader(valkey: RunningServer) -> Iterator[str]:
 def test_a_dry_run_foresees_what_a_load_would_skip(
     spark: SparkSession, valkey: RunningServer, reader: str, source: Source, topic: str, tmp_path: Path
 ) -> None:
-    """What the ledger has and, with `create_only`, what lives. It only reads. The load counts the same."""
-    options: dict[str, Any] = {"run_id": "one", "create_only": True}
+    """What the ledger has and, by `on_conflict`, what lives. It only reads. The load counts the same."""
+    options: dict[str, Any] = {"run_id": "one", "on_conflict": KEEP_EXISTING}
     rehearsed = {"dry_run": True, "target": Target(reader), **options}
     with valkey.client() as client:
         client.zadd(KeyNames().of(topic)[0], {"b": 5e9})
     expected = {"written": 1, "skipped_alive": 1, "rejected": 1}
     before = keys_of(valkey, topic)
-    for create_only, counted in [(True, expected), (False, {"written": 2, "rejected": 1})]:
-        dry = run(spark, source, valkey, tmp_path, **rehearsed | {"create_only": create_only})
+    all_written = {"written": 2, "rejected": 1}
+    foreseen = {
+        KEEP_EXISTING: expected,
+        OnConflict.KEEP_EARLIEST: all_written,
+        OnConflict.KEEP_LATEST: expected,
+        REPLACE: all_written,
+    }
+    for on_conflict, counted in foreseen.items():
+        dry = run(spark, source, valkey, tmp_path, **rehearsed | {"on_conflict": on_conflict})
         assert (told(dry), dry.facts["asked_redis"], dry.warnings) == (counted, True, [])
     assert keys_of(valkey, topic) == before
     assert told(run(spark, source, valkey, tmp_path, **options)) == expected
@@ -151,7 +206,7 @@ def test_a_dry_run_foresees_what_a_load_would_skip(
     assert told(dry) == {"skipped_by_ledger": 2, "rejected": 1}
     (warning,) = dry.warnings
     assert warning.startswith("run one has inserted all 2 timers of this table before, and none would be")
-    dry = run(spark, source, valkey, tmp_path, replace=True, **{**rehearsed, "create_only": False})
+    dry = run(spark, source, valkey, tmp_path, replace=True, **{**rehearsed, "on_conflict": REPLACE})
     assert (told(dry), dry.warnings) == ({"written": 2, "rejected": 1}, [])
     assert "asked_redis" not in dry.facts, "nothing would be skipped"
     assert keys_of(valkey, topic) == before

@@ -10,7 +10,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as sf
 
-from relay.core.instants import SECOND
+from relay.core.instants import SECOND, spread_of
 from relay.core.outcomes import ClaimRequest, Verb
 from relay.core.timers import NewTimer
 from relay.pipeline.jobs.job import translated
@@ -197,6 +197,22 @@ def test_a_run_with_an_id_writes_once(timers: Timers, tmp_path: Path) -> None:
     assert [tuple(row) for row in rejected] == [("spring", "b{")]
 
 
+def test_which_timer_stands_and_where_in_a_window(timers: Timers) -> None:
+    """As `on_conflict` and `spread` have it, in a run."""
+    frame = timers.spark.createDataFrame([("a", DUE, b"1"), ("b", DUE, b"1")], BAD_SCHEMA)
+    timers.write(frame, spread="600", run_id="one")
+    sooner = timers.spark.createDataFrame(
+        [("a", DUE - timedelta(days=1), b"2"), ("b", DUE + timedelta(days=1), b"2")], BAD_SCHEMA
+    )
+    timers.write(sooner, spread="600", on_conflict="keep_earliest", run_id="two")
+    place = {name: timedelta(microseconds=spread_of(name, 600_000_000)) for name in "ab"}
+    found = {
+        row["timer_id"]: (row["due_time"].astimezone(UTC), bytes(row["payload"]))
+        for row in timers.rows(timers.read())
+    }
+    assert found == {"a": (DUE - timedelta(days=1) + place["a"], b"2"), "b": (DUE + place["b"], b"1")}
+
+
 def test_without_a_place_for_rejects_the_first_ends_it(timers: Timers) -> None:
     """The error names the field, the row, and the way out."""
     with pytest.raises(PySparkException) as refusal:
@@ -220,6 +236,11 @@ ID_AND_DUE = "timer_id string, due_time timestamp"
         (ID_AND_DUE, {"topic": "a{"}, "topic: contains a brace"),
         (ID_AND_DUE, {"redis_url": "http://:geheim@x"}, "redis_url: must begin with"),
         (ID_AND_DUE, {"max_rate": "0"}, "max_rate: is '0'"),
+        (ID_AND_DUE, {"spread": "10m"}, "spread: is '10m'"),
+        (ID_AND_DUE, {"spread": "-1"}, "spread: is '-1'"),
+        (ID_AND_DUE, {"spread": "nan"}, "spread: is 'nan'"),
+        (ID_AND_DUE, {"on_conflict": "keep"}, "on_conflict: is 'keep'; give replace or keep_earliest"),
+        (ID_AND_DUE, {"on_conflict": "keep_latest"}, "run_id: is missing"),
     ],
 )
 def test_what_is_of_no_use(timers: Timers, schema: str, options: dict[str, str], said: str) -> None:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from relay.core.instants import SECOND
 from relay.core.outcomes import Limits, Verb
+from relay.core.timers import OnConflict
 from tests.worlds.scripts.asking import LEASE
 
 HOUR = 3600 * SECOND
@@ -23,6 +24,9 @@ PICKS = st.lists(st.integers(0, 1000), min_size=1, max_size=3)
 BOOLEANS = st.booleans()
 # What a condition asks: nothing, pending, the due time that a relay tells, another one, both good ones.
 CONDITIONS = st.sampled_from(["", "", "", "pending", "due", "other", "both"])
+KEEPS = st.sampled_from([OnConflict.KEEP_EARLIEST, OnConflict.KEEP_LATEST])
+PAUSES = st.sampled_from([SECOND, LEASE, HOUR, 3 * HOUR])
+LONGER = st.sampled_from([0, SECOND, HOUR, None])  # than a pause: how long after its begin a run ends
 LIMITS = st.sampled_from(
     [
         Limits(),
@@ -54,6 +58,8 @@ WEIGHTS = {
         condition=CONDITIONS,
         max_waiting=st.integers(0, 2),
     ): 2,
+    action("meet", timer_id=IDS, offset=OFFSETS, keep=KEEPS): 2,
+    action("debounce", timer_id=IDS, pause=PAUSES, at_most=LONGER, calls=st.integers(1, 2)): 3,
     action("cancel", timer_id=IDS, condition=CONDITIONS): 2,
     action("run", timer_id=IDS): 3,
     action("publish", timer_id=IDS, offset=OFFSETS, at_deadline=BOOLEANS): 2,

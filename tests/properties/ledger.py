@@ -14,7 +14,7 @@ from relay.core.outcomes import Ending, Limits, Reason, Settled, Verb, Verdict
 from relay.core.timers import ClaimedTimer, StoredTimer, TimerState
 from relay.store.codec import envelope
 from tests.properties.intents import Grave, Intent, Token
-from tests.worlds.scripts.states import State
+from tests.worlds.scripts.states import State, limited
 
 
 @dataclass(slots=True)
@@ -22,7 +22,8 @@ class Ledger:
     """`timers` are alive, `graves` keep the dead; `holders` hold timers, `tokens` are all that were given.
 
     `recorded` are ids of which a relay may have a record, `strays` those whose record, and `litter` those
-    whose payload, may have been left behind by a writer that knows no records. `paused` until then.
+    whose payload, may have been left behind by a writer that knows no records. `runs` have, by id, the last
+    due time and the limit of runs of debounced timers of which a relay knows. `paused` until then.
     """
 
     timers: dict[str, Intent] = field(default_factory=dict)
@@ -33,6 +34,7 @@ class Ledger:
     recorded: set[str] = field(default_factory=set)
     strays: set[str] = field(default_factory=set)
     litter: set[str] = field(default_factory=set)
+    runs: dict[str, tuple[int, int]] = field(default_factory=dict)
     paused: int = 0
     serial: count[int] = field(default_factory=count)
 
@@ -46,10 +48,18 @@ class Ledger:
         """Through a relay, which forgets whatever lived under the id."""
         self.published(timer_id, intent)
         intent.seen = True
+        self.runs.pop(timer_id, None)
         if intent.expires is None:
             self.recorded.discard(timer_id)
         else:
             self.recorded.add(timer_id)
+
+    def limit(self, timer_id: str) -> int | None:
+        """The instant beyond which a debounced timer does not move this one. A publisher who asks for the
+        very due time of a run's timer can't be told from that."""
+        intent = self.timers.get(timer_id)
+        due, limit = self.runs.get(timer_id, (None, None))
+        return limit if intent is not None and not intent.foreign and intent.due == due else None
 
     def published(self, timer_id: str, intent: Intent) -> None:
         """It replaces whatever lived under the id, and voids the lease on it."""
@@ -62,6 +72,7 @@ class Ledger:
         self.timers.pop(timer_id, None)
         self.holders.pop(timer_id, None)
         self.recorded.discard(timer_id)
+        self.runs.pop(timer_id, None)
         self.litter.discard(timer_id)
 
     def removed_by_a_worker(self, timer_id: str) -> None:
@@ -95,6 +106,7 @@ class Ledger:
     def _known(self, timer_id: str, intent: Intent) -> None:
         """A relay has a record of it from now on."""
         intent.seen = True
+        self.runs.pop(timer_id, None)
         self.recorded.add(timer_id)
 
     def delivered(self, timer: ClaimedTimer, now: int, nonce: bytes, deadline: int, limits: Limits) -> None:
@@ -219,6 +231,9 @@ class Ledger:
         assert set(state.timeline) == set(self.timers), "nothing lost, nothing left"
         assert set(state.payloads) == set(self.timers) | self.litter, "no orphans"
         assert set(state.leases) - set(self.timers) <= self.strays, "no orphans"
+        texts = {each: limited(to_score(due), to_score(limit)) for each, (due, limit) in self.runs.items()}
+        assert state.limits.items() <= texts.items(), "a limit goes with its run"
+        assert all(timer_id in state.limits for timer_id in self.timers if self.limit(timer_id)), "it holds"
         for timer_id, intent in self.timers.items():
             assert envelope.decode(state.payloads[timer_id]).payload == intent.payload, "newest intent wins"
             assert state.timeline[timer_id] >= to_score(intent.due), "never early, for foreign workers too"

@@ -14,6 +14,7 @@ from relay.core.timers import (
     Content,
     NewTimer,
     NewTimers,
+    OnConflict,
     Scheduled,
     TimerState,
 )
@@ -150,9 +151,8 @@ async def asked(process: Process, timer_id: str, op: Op) -> Any:
         found = await begun(lambda place: process.timers.get(place, timer_id))
         return found and Found(int(found.payload), found.due, found.state is TimerState.LEASED)
     condition = Condition(only_pending=True) if op.kind == "change" else NO_CONDITION
-    timer = NewTimer(
-        timer_id, str(op.version).encode(), op.due, create=op.kind == "create", condition=condition
-    )
+    intent = OnConflict.KEEP_EXISTING if op.kind == "create" else OnConflict.REPLACE
+    timer = NewTimer(timer_id, str(op.version).encode(), op.due, intent=intent, condition=condition)
 
     async def submit(parts: Mapping[str, NewTimers]) -> dict[str, list[Scheduled | ServiceError]]:
         results: dict[str, list[Scheduled | ServiceError]] = {}

@@ -8,7 +8,17 @@ from typing import Any, ClassVar, TypeVar
 
 from hypothesis.stateful import RuleBasedStateMachine
 
-from relay.core.timers import NO_CONDITION, Change, Condition, NewTimer, Scheduled
+from relay.core.timers import (
+    KEEP_EXISTING,
+    NO_CONDITION,
+    REPLACE,
+    Change,
+    Condition,
+    Debounce,
+    NewTimer,
+    OnConflict,
+    Scheduled,
+)
 from relay.store.codec import envelope
 from tests.properties.ledger import Ledger
 from tests.properties.replay import Replay
@@ -57,7 +67,13 @@ class Scene(RuleBasedStateMachine):
         told, asked = self._condition(timer_id, condition)
         intents = [self.ledger.intend(self.bench.now + offset), self.ledger.intend(self.bench.now)]
         timers = [
-            NewTimer(timer_id, intent.payload, intent.due, create=create, condition=asked)
+            NewTimer(
+                timer_id,
+                intent.payload,
+                intent.due,
+                intent=KEEP_EXISTING if create else REPLACE,
+                condition=asked,
+            )
             for intent in intents
         ]
         results = self._do(self.bench.store.schedule(self.bench.topic, timers, max_waiting=max_waiting))
@@ -74,6 +90,41 @@ class Scene(RuleBasedStateMachine):
                 assert result == Scheduled(told if there else None, refusal, held), (
                     "what was refused is not stored"
                 )
+
+    def meet(self, timer_id: str, offset: int, keep: OnConflict) -> None:
+        """Through a relay: the timer that is due earlier, or later, is to stand."""
+        told, _ = self._condition(timer_id, "")
+        intent, held = self.ledger.intend(self.bench.now + offset), timer_id in self.ledger.holders
+        timer = NewTimer(timer_id, intent.payload, intent.due, intent=keep)
+        (result,) = self._do(self.bench.store.schedule(self.bench.topic, [timer]))
+        if told is None:
+            assert result == Scheduled(intent.due, Change.CREATED)
+        elif told == intent.due and self.ledger.timers[timer_id].foreign:
+            assert result.due == told, "a worker's due time is told a little too early"
+        elif (intent.due < told) is (keep is OnConflict.KEEP_EARLIEST) and intent.due != told:
+            assert result == Scheduled(intent.due, Change.REPLACED, held)
+        else:
+            assert result == Scheduled(told, Change.UNCHANGED, held), "what was refused is not stored"
+        if result.stored:
+            self.ledger.scheduled(timer_id, intent)
+
+    def debounce(self, timer_id: str, pause: int, at_most: int | None, calls: int) -> None:
+        """Through a relay: the timer moves, up to its run's limit, several times in one call."""
+        most = None if at_most is None else pause + at_most
+        limit, there = self.ledger.limit(timer_id), timer_id in self.ledger.timers
+        held = timer_id in self.ledger.holders
+        limit = self.bench.now + most if limit is None and most is not None else limit
+        due = self.bench.now + pause if limit is None else min(self.bench.now + pause, limit)
+        intents = [self.ledger.intend(due) for _ in range(calls)]
+        timers = [
+            NewTimer(timer_id, intent.payload, delay=pause, intent=Debounce(most)) for intent in intents
+        ]
+        results = self._do(self.bench.store.schedule(self.bench.topic, timers))
+        first = Scheduled(due, Change.REPLACED if there else Change.CREATED, held)
+        assert results == [first, *[Scheduled(due, Change.REPLACED)] * (calls - 1)], "never beyond the limit"
+        self.ledger.scheduled(timer_id, intents[-1])
+        if limit is not None:
+            self.ledger.runs[timer_id] = due, limit
 
     def cancel(self, timer_id: str, condition: str) -> None:
         """Through a relay."""

@@ -107,6 +107,19 @@ CAUGHT = [
     "dead letters of claims lost",
     "reschedule takes a delay for an instant",
     "expiry outlives a republish",
+    "the later one stands for the earliest",
+    "one that is due with the earliest replaces",
+    "the earliest by the end of a lease",
+    "the earlier one stands for the latest",
+    "one that is due with the latest replaces",
+    "a run has no limit",
+    "each call has its own limit",
+    "the limit is not of this call's time",
+    "a limit that limits nothing",
+    "the due time told without the limit",
+    "runs overlook their own call",
+    "a run goes on whatever the score",
+    "the limit is not written",
 ]
 
 # Those that lose one only after thousands of steps, which are left to `make chaos`.

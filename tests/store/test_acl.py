@@ -15,7 +15,7 @@ from relay.core.journal import Journals
 from relay.core.outcomes import ClaimRequest, Extension, Limits, Verb
 from relay.core.partitions import Layout
 from relay.core.policy import RetryPolicy, TopicPolicy
-from relay.core.timers import Change, Changed, NewTimer
+from relay.core.timers import KEEP_EXISTING, Change, Changed, NewTimer
 from relay.store.bulk.columns_call import LoadRows, PackedRows
 from relay.store.bulk.inserting import Inserting, RunLedger
 from relay.store.bulk.lookup import present_now
@@ -447,7 +447,7 @@ def test_a_run_needs_its_ledger_besides(server: RunningServer, missing: str | No
     rules = [rule for rule in ("~timers_ledger:*", "+smismember", "+expire") if rule != missing]
     with BulkStore(BlockingServer(become(server, [*RULES, *rules]), journals=JOURNALS)) as store:
         for topic in ("plain", "t"):
-            inserting = Inserting(store, "r", spare=True)
+            inserting = Inserting(store, "r", on_conflict=KEEP_EXISTING)
             rows = PackedRows.of(LoadRows(0, ["a"], [LATER], [b"x"], [], [LATER + 1]))
             inserting.insert(topic, rows)
             if missing is None:

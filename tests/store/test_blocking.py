@@ -3,13 +3,14 @@ test_blocking_cluster.py."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from relay.core.errors import StoreRefused, StoreUnavailable, UnfitServer
+from relay.store.server import line as line_module
 from relay.store.server.blocking import BlockingServer, PlainCall, is_refused
-from relay.store.server.line import Line
+from relay.store.server.line import NAME, Line
 from relay.store.verbs import timeline
 from tests.missing import need
 from tests.sentinels import MASTER, Sentinel, until_answered
@@ -48,6 +49,60 @@ def test_no_script_takes_another_commands_reply(valkey: RunningServer, keyspace:
         line.send(("ECHO", "one"))
         with pytest.raises(RuntimeError, match="1 replies are under way"):
             line.each([timeline.get(keyspace.topic(), "a")])
+
+
+def cut_off(server: RunningServer) -> None:
+    """The server closes the connections of workers."""
+    with server.client() as raw:
+        for client in cast("list[dict[str, str]]", raw.client_list()):
+            if client["name"] == NAME:
+                raw.client_kill_filter(_id=client["id"])
+
+
+def test_a_line_that_was_closed_while_nobody_used_it(
+    valkey: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As servers do with those that are idle, and as a node does that dies: the next call finds a new one."""
+    monkeypatch.setattr(line_module, "IDLE", -1.0)
+    with BlockingServer(valkey.url, timeout=60.0) as line:
+        assert line.ask("PING") == b"PONG"
+        cut_off(valkey)
+        assert line.ask("PING") == b"PONG"
+        cut_off(valkey)
+        line.send(("PING",), ("PING",))
+        assert line.receive(2) == [b"PONG"] * 2
+
+
+def test_a_line_that_is_lost_with_replies_under_way(valkey: RunningServer, keyspace: Keyspace) -> None:
+    """Nothing takes the reply of another command for its own: everything is refused from then on."""
+    with BlockingServer(valkey.url, timeout=60.0) as line:
+        key = line.keys.key("dead", keyspace.topic())
+        line.send(("BLPOP", key, 0), ("ECHO", "left behind"))
+        cut_off(valkey)
+        with pytest.raises(StoreUnavailable):
+            line.receive(1)
+        for use in (
+            lambda: line.receive(1),
+            lambda: line.ask("PING"),
+            lambda: line.send(("PING",)),
+            lambda: line.send_packed(b"*1\r\n$4\r\nPING\r\n", 1),
+            lambda: line.each([timeline.get(keyspace.topic(), "a")]),
+            lambda: line.now(),
+        ):
+            with pytest.raises(StoreUnavailable, match="lost before, with replies under way"):
+                use()
+        line.close()
+        assert line.ask("PING") == b"PONG"
+
+
+def test_a_line_that_is_lost_with_the_last_reply(valkey: RunningServer, keyspace: Keyspace) -> None:
+    """Then there is none to be mistaken, and the next call makes a new connection."""
+    with BlockingServer(valkey.url, timeout=60.0) as line:
+        line.send(("BLPOP", line.keys.key("dead", keyspace.topic()), 0))
+        cut_off(valkey)
+        with pytest.raises(StoreUnavailable):
+            line.receive(1)
+        assert line.ask("PING") == b"PONG"
 
 
 def test_many_calls_of_an_unknown_script(

@@ -26,6 +26,7 @@ from relay.store.server.hints import RedisHints
 from relay.store.server.server import Server
 from relay.store.verbs import timeline
 from tests.store.fake import Line
+from tests.store.test_blocking import cut_off
 from tests.store.test_routes import redirects, tried_again
 from tests.worlds.cluster.cluster import Cluster
 from tests.worlds.waiting import eventually, until
@@ -294,6 +295,26 @@ def test_a_node_that_is_away() -> None:
             assert store.count(there) == 1
         cluster.nodes[0].start()
         eventually(lambda: counted(store, away) == 0, "the node is back, without its timers")
+
+
+def test_a_line_that_is_lost_is_a_reason_to_look(shared: Cluster) -> None:
+    """Its node may have died, and another one have its slots."""
+    with BlockingServer(shared.url, timeout=60.0) as server:
+        node = shared.nodes[1]
+        key = server.keys.key("dead", shared.topic_at(node))
+        server.send(("BLPOP", key, 0))
+        before = looks(shared)
+        cut_off(node)
+        with pytest.raises(StoreUnavailable):
+            server.receive(1)
+        assert server.ask("TYPE", key) == b"none"
+        assert looks(shared) == before + 1
+
+
+def looks(cluster: Cluster) -> int:
+    """How often the nodes were asked for their slots."""
+    stats = [cast("dict[str, Any]", cluster.tell(node, "INFO", "commandstats")) for node in cluster.nodes]
+    return sum(each["cmdstat_cluster|slots"]["calls"] for each in stats if "cmdstat_cluster|slots" in each)
 
 
 def counted(store: BulkStore, topic: str) -> int | None:

@@ -13,7 +13,7 @@ from relay.core.errors import StoreRefused, UnfitServer
 from relay.core.outcomes import ClaimRequest, Extension, Limits, Verb, Verdict
 from relay.core.partitions import Layout
 from relay.core.policy import TopicPolicy
-from relay.core.timers import Change, Changed, NewTimer
+from relay.core.timers import KEEP_EXISTING, Change, Changed, NewTimer
 from relay.store.bulk.columns_call import LoadRows, PackedRows
 from relay.store.bulk.inserting import Inserting
 from relay.store.bulk.lookup import present_now
@@ -142,7 +142,7 @@ def test_every_script_of_the_pipeline_runs_in_a_cluster(cluster: RunningServer, 
     with BulkStore(BlockingServer(url, KeyNames(hash_tags=scheme == "redis"), timeout=60.0)) as store:
         store.replace("orders", rows)
         store.flush()
-        inserting = Inserting(store, "run", spare=True)
+        inserting = Inserting(store, "run", on_conflict=KEEP_EXISTING)
         inserting.insert("orders", rows)
         inserting.flush()
         assert inserting.done == (0, 0, 1)

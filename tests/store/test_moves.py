@@ -11,7 +11,7 @@ from relay.core.errors import InvalidField, OtherLayout, StoreFull, WrongKeyType
 from relay.core.instants import SECOND
 from relay.core.outcomes import NO_LIMITS, ClaimRequest, Extension, Verb, Verdict
 from relay.core.partitions import LEAVING, Layout, place_of
-from relay.core.timers import Change, NewTimer, NewTimers
+from relay.core.timers import KEEP_EXISTING, Change, NewTimer, NewTimers
 from relay.store.keys import KeyNames
 from relay.store.server.scripts import Call
 from relay.store.server.server import Server
@@ -82,7 +82,7 @@ async def test_calls_for_several_timers_while_they_move(relay: Relay) -> None:
     told = await relay.timers.schedule(partition, [NewTimer(name, b"y", LATER) for name in names])
     replaced, created = Change.REPLACED, Change.CREATED
     assert [each.change for each in told] == [replaced, replaced, created, replaced, replaced]
-    timers = NewTimers.of([NewTimer(name, b"z", LATER, create=True) for name in names])
+    timers = NewTimers.of([NewTimer(name, b"z", LATER, intent=KEEP_EXISTING) for name in names])
     assert {each.change for each in await relay.timers.schedule(partition, timers)} == {Change.UNCHANGED}
     ran = await relay.timers.run(partition, names)
     assert {each.change for each in ran} == {Change.RUN}

@@ -12,7 +12,7 @@ import pytest
 from relay.core.errors import GivenUp, StoreError, StoreUnavailable, UnfitServer
 from relay.core.journal import Journals
 from relay.core.outcomes import ClaimRequest, Extension, Verb, Verdict
-from relay.core.timers import Change, NewTimer
+from relay.core.timers import KEEP_EXISTING, Change, NewTimer
 from relay.store.server.cluster.topology import FLOOR
 from relay.store.server.fitness import check_server
 from relay.store.server.server import Server
@@ -21,7 +21,7 @@ from relay.store.timeline.topics import RedisTopics
 from relay.store.verbs import people
 from tests.servers import KINDS, Kind, RunningServer, server_id, start_server
 from tests.settlements import end_of
-from tests.worlds.cluster.cluster import Cluster, slot_of
+from tests.worlds.cluster.cluster import Cluster, port_of, slot_of
 from tests.worlds.waiting import until
 
 SECOND = 1_000_000
@@ -242,7 +242,7 @@ async def test_a_call_in_the_middle_of_a_move_runs_once(shared: Cluster, server:
     async def write() -> None:
         while not done:
             name = str(next(names))
-            (told,) = await store.schedule(topic, [NewTimer(name, b"x", due=LATER, create=True)])
+            (told,) = await store.schedule(topic, [NewTimer(name, b"x", due=LATER, intent=KEEP_EXISTING)])
             assert told.stored
             made.append(name)
 
@@ -273,10 +273,17 @@ async def test_a_node_that_is_away() -> None:
             away, there, too = (cluster.topic_at(node) for node in cluster.nodes)
             for topic in (away, there, too):
                 await store.schedule(topic, timer())
+            sent_on = cluster.topic_at(cluster.nodes[1])
+            await store.schedule(sent_on, timer())
+            cluster.move(sent_on, cluster.nodes[0])
             cluster.nodes[0].kill()
+            with pytest.raises(StoreUnavailable) as told:  # the node that says MOVED is well
+                await store.schedule(sent_on, timer())
+            assert told.value.place == f"127.0.0.1:{port_of(cluster.nodes[0])}"
             for _ in range(3):
-                with pytest.raises(StoreUnavailable):
+                with pytest.raises(StoreUnavailable) as told:
                     await store.schedule(away, timer())
+                assert told.value.place == f"127.0.0.1:{port_of(cluster.nodes[0])}"
                 await store.schedule(there, timer())
                 assert await store.get(too, "a")
             replies = await server.each([people.stats(topic) for topic in (there, away, too)])

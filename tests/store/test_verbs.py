@@ -10,7 +10,7 @@ from relay.core.outcomes import NO_LIMITS, ClaimRequest
 from relay.store.keys import KeyNames
 from relay.store.server.manifest import manifest, verbs
 from relay.store.server.scripts import Call, Scripts
-from relay.store.verbs import bulk, layout, move, people, ready_list, stream, timeline
+from relay.store.verbs import bulk, layout, move, people, ready_list, recur, stream, timeline
 
 REQUEST = ClaimRequest(limit=1, lease=2, nonce=b"n" * 16, max_bytes=3)
 ONE = stream.Consumer("billing", "one")
@@ -46,7 +46,7 @@ CALLS: list[Call[Any]] = [
     stream.tidy("t", "billing", 1, 2, 3),
     stream.redrive("t", b"billing", ["1-0"]),
     bulk.replace("t", ""),
-    bulk.insert("t", "run", 1, spare=True, expires=""),
+    bulk.insert("t", "run", 1, expires=""),
     bulk.guarded_load("t", "epoch", "plan", "0", "", ""),
     bulk.retire("t", "1", "token", ["a"]),
     bulk.open_marks("t", "1", "d", lock=1, ttl=2, epoch="e", store="s", place="p", take_over=False),
@@ -64,6 +64,11 @@ CALLS: list[Call[Any]] = [
     move.void("t", "1"),
     move.left("t", "1"),
     move.back("t", ["1", "ta", b""]),
+    recur.turn("t", 0, ("r", b"", "", b"", 1, 0, 1, "", "", 0)),
+    recur.keep("t", recur.Keeping("r", b"", b"", b"", 1, 0, 1, "put")),
+    recur.due("t", 1),
+    recur.get("t", ["r"]),
+    recur.page("t", 1, b"-", b"+"),
 ]
 COLUMNS = {"bulk/replace": 3, "bulk/insert": 3, "bulk/guarded_load": 3}
 """Arguments that come behind those of the call: a batch by columns."""

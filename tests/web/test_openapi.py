@@ -203,6 +203,18 @@ GIVEN = {"message": {"a": 1}, "delay_sec": 1.5}
         {**GIVEN, "headers": {"a": 1}},
         {**GIVEN, "timer_id": 1},
         {**GIVEN, "condition": {"if": 1}},
+        {**GIVEN, "on_conflict": "keep_earliest", "spread_sec": 60},
+        {**GIVEN, "on_conflict": "keep"},
+        {**GIVEN, "on_conflict": "keep_existing", "mode": "create"},
+        {**GIVEN, "at_most_sec": 60},
+        {**GIVEN, "debounce_sec": 60},
+        {"message": 1, "timer_id": "a", "debounce_sec": 30, "at_most": "300s"},
+        {"message": 1, "timer_id": "a", "debounce": "30s", "mode": "replace"},
+        {"message": 1, "timer_id": "a", "debounce": "30s", "debounce_sec": 30},
+        {"message": 1, "timer_id": "a", "debounce": "30s", "spread_sec": 1},
+        {"message": 1, "timer_id": "a", "debounce": "30s", "expire_after_sec": 1},
+        {"message": 1, "timer_id": "a", "debounce": "30s", "on_conflict": "replace"},
+        {"message": 1, "timer_id": "a", "debounce": "30s", "condition": {"only_if_pending": True}},
     ],
 )
 async def test_document_and_server_agree_on_what_is_right(api: Api, body: dict[str, Any]) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import base64
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import quote
 
 import anyio
 import pytest
 
+from relay.core.instants import spread_of
 from tests.web.described import Reply
 from tests.web.rig import Api
 
@@ -93,6 +94,37 @@ async def test_a_retry_changes_nothing_more(api: Api) -> None:
     listed = await api.call("GET", TIMERS)
     assert [timer["timer_id"] for timer in listed.value["timers"]] == ["a"]
     assert (await api.get("a"))["message"] == 1
+
+
+async def test_which_timer_stands(api: Api) -> None:
+    """As on_conflict says: 200 and UNCHANGED for what was left, one by one and in a batch."""
+    first = await api.schedule(timer_id="a", message=1, due_time=YEAR_2099, on_conflict="keep_earliest")
+    later: dict[str, Any] = {"timer_id": "a", "message": 2, "due_time": "2099-01-01T00:00:01Z"}
+    left = await api.schedule(**later, on_conflict="keep_earliest")
+    assert (first.status, left.status) == (201, 200)
+    assert (left.value["result"], left.value["timer"]["due_time"]) == ("CHANGE_RESULT_UNCHANGED", YEAR_2099)
+    said = {"timers": [later], "on_conflict": "ON_CONFLICT_KEEP_LATEST"}
+    answer = await api.call("POST", f"{TIMERS}:batch", said)
+    assert answer.value["results"][0]["scheduled"]["result"] == "CHANGE_RESULT_REPLACED"
+    assert (await api.get("a"))["message"] == 2
+
+
+async def test_a_debounced_timer(api: Api) -> None:
+    """By both forms of a length; it stays within the first limit."""
+    path = f"{TIMERS}/a"
+    first = await api.call("PUT", path, {"message": 1, "debounce_sec": 3600, "at_most": "3600s"})
+    again = await api.call("PUT", path, {"message": 2, "debounce": "9000s", "at_most_sec": 9000})
+    assert (first.status, again.status) == (201, 200)
+    assert again.value["timer"]["due_time"] == first.value["timer"]["due_time"]
+    assert (await api.get("a"))["message"] == 2
+
+
+async def test_a_spread_timer(api: Api) -> None:
+    """At the place that its id has in the window."""
+    place = spread_of("a", 600_000_000)
+    answer = await api.schedule(timer_id="a", message=1, due_time=YEAR_2099, spread_sec=600)
+    due = datetime.fromisoformat(answer.value["timer"]["due_time"])
+    assert due - datetime.fromisoformat(YEAR_2099) == timedelta(microseconds=place)
 
 
 async def test_without_an_id_each_call_makes_a_timer(api: Api) -> None:
@@ -269,6 +301,18 @@ LONG = "x" * 257
         ({"condition": {"only_if_pending": "yes"}}, "condition.only_if_pending"),
         ({"condition": {"if": 1}}, "condition.if"),
         ({"condition": {"only_if_pending": True}, "mode": "create"}, "condition"),
+        ({"on_conflict": "keep"}, "on_conflict"),
+        ({"on_conflict": 9}, "on_conflict"),
+        ({"on_conflict": "replace", "mode": "replace"}, "on_conflict"),
+        ({"debounce_sec": 5}, "debounce_sec"),
+        ({"debounce_sec": 5, "delay_sec": None}, "timer_id"),
+        ({"debounce_sec": 0, "delay_sec": None, "timer_id": "a"}, "debounce_sec"),
+        ({"debounce": "5s", "at_most_sec": 4, "delay_sec": None, "timer_id": "a"}, "at_most_sec"),
+        ({"debounce": "5s", "on_conflict": "replace", "delay_sec": None, "timer_id": "a"}, "debounce"),
+        ({"at_most_sec": 4}, "at_most_sec"),
+        ({"spread_sec": -1}, "spread_sec"),
+        ({"spread_sec": "1"}, "spread_sec"),
+        ({"spread": "soon"}, "spread"),
     ],
 )
 async def test_bad_fields_are_named(api: Api, changes: dict[str, Any], field: str) -> None:

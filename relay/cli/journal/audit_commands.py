@@ -45,7 +45,7 @@ def audit(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    """Replay a topic's journal, and prove or refute promises 1 to 5 with it, timer by timer.
+    """Replay a topic's journal, and prove or refute promises 1 to 5 and 9 with it, timer by timer.
 
     The journal is read from Redis itself, which RELAY_REDIS__URL or --config names; no relay is needed. Exit
     0 if all promises are proved, 1 if one is refuted, 2 if a verdict can't be given.

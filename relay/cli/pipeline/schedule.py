@@ -22,7 +22,7 @@ from relay.cli.pipeline.shared import (
     spark_installed,
 )
 from relay.cli.terminal.exits import BAD_INPUT, fail
-from relay.cli.terminal.options import Config, Json
+from relay.cli.terminal.options import Config, Conflict, Json
 
 
 @group.command()
@@ -111,6 +111,20 @@ def schedule(
     create_only: Annotated[
         bool, typer.Option("--create-only", help="Leave timers alone that exist in Redis.")
     ] = False,
+    on_conflict: Annotated[
+        Optional[Conflict],  # noqa: UP045
+        typer.Option(
+            "--on-conflict", help="Which timer stands where one with a row's id exists. Default: replace."
+        ),
+    ] = None,
+    spread: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--spread",
+            metavar="LENGTH",
+            help="Move each due time back by less than this, to a place that the timer's id decides.",
+        ),
+    ] = None,
     max_rate: MaxRate = None,
     dry_run: Annotated[
         bool,
@@ -128,11 +142,16 @@ def schedule(
     delivered, cancelled or moved meanwhile stays so. A row without timer_id gets one from its content, the
     same at each run. Rows that can't be timers end the load, or go to --rejects.
     """
-    if create_only and replace_all:
-        fail("--create-only: leave it out with --replace, which replaces existing timers", BAD_INPUT)
+    if create_only and on_conflict is not None:
+        fail("--on-conflict: leave it out with --create-only, which is keep-existing", BAD_INPUT)
+    stands = Conflict.KEEP_EXISTING if create_only else on_conflict or Conflict.REPLACE
+    if stands is not Conflict.REPLACE and replace_all:
+        option = "--create-only" if create_only else "--on-conflict"
+        fail(f"{option}: leave it out with --replace, which replaces existing timers", BAD_INPUT)
     if max_rejects is not None and rejects is None and not dry_run:
         fail("--max-rejects: name a folder for refused rows with --rejects", BAD_INPUT)
     with spark_installed():
+        from relay.core.timers import OnConflict
         from relay.pipeline.inputs import preflight, run_ids
         from relay.pipeline.inputs.sources import Source
         from relay.pipeline.jobs import schedule as schedule_job
@@ -155,7 +174,8 @@ def schedule(
             rejects=rejects,
             run_id=None if run_id is None else run_ids.checked(run_id),
             replace=replace_all,
-            create_only=create_only,
+            on_conflict=OnConflict[stands.name],
+            spread=0 if spread is None else micros(spread, "--spread"),
             max_rejects=None if max_rejects is None else run_ids.MaxRejects.of(max_rejects),
             dry_run=dry_run,
         )

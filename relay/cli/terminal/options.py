@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Optional
 
@@ -40,3 +41,12 @@ Interval = Annotated[
         "--interval", metavar="LENGTH", help="With --watch: the time between two looks, such as 500ms or 5s."
     ),
 ]
+
+
+class Conflict(StrEnum):
+    """Which timer stands where one with the id exists."""
+
+    REPLACE = "replace"
+    KEEP_EARLIEST = "keep-earliest"
+    KEEP_LATEST = "keep-latest"
+    KEEP_EXISTING = "keep-existing"

@@ -11,6 +11,7 @@ import typer
 from relay.cli.terminal.options import (
     DEFAULT_TARGET,
     TIMERS,
+    Conflict,
     Json,
     Limit,
     Target,
@@ -74,6 +75,37 @@ def schedule(
     create_only: Annotated[
         bool, typer.Option("--create-only", help="Leave an existing timer with this id as it is.")
     ] = False,
+    on_conflict: Annotated[
+        Optional[Conflict],  # noqa: UP045
+        typer.Option(
+            "--on-conflict",
+            help="Which timer stands where one with this id exists. Default: replace.",
+        ),
+    ] = None,
+    debounce: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--debounce",
+            metavar="LENGTH",
+            help="Make it due so long after the last such command for this id, as with --in.",
+        ),
+    ] = None,
+    at_most: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--at-most",
+            metavar="LENGTH",
+            help="With --debounce: how long after the first such command it is due at the latest.",
+        ),
+    ] = None,
+    spread: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--spread",
+            metavar="LENGTH",
+            help="Move its due time back by less than this, to a place that its id decides.",
+        ),
+    ] = None,
     expire_after: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(
@@ -88,10 +120,12 @@ def schedule(
 ) -> None:
     """Schedule a timer.
 
-    Give --in or --at. With --id, the command replaces the timer when it is run again, instead of adding one.
+    Give --in, --at or --debounce. With --id, the command replaces the timer when it is run again, instead of
+    adding one.
     """
     from relay.cli.terminal.relay_connection import RelayConnection
     from relay.cli.timers import timer_calls
+    from relay.client import OnConflict
 
     asked = timer_calls.TypedOptions(
         delay=delay,
@@ -100,12 +134,21 @@ def schedule(
         payload_file=payload_file,
         headers=tuple(header or ()),
         expire_after=expire_after,
+        debounce=debounce,
+        at_most=at_most,
+        spread=spread,
     )
+    conflict = OnConflict[on_conflict.name] if on_conflict else None
     timer_calls.schedule(
         RelayConnection(target, timeout),
         topic,
         asked,
-        {"timer_id": timer_id, "content_type": content_type, "create_only": create_only},
+        {
+            "timer_id": timer_id,
+            "content_type": content_type,
+            "create_only": create_only,
+            "on_conflict": conflict,
+        },
         as_json,
     )
 

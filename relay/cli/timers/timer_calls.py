@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 import typer
@@ -30,30 +31,36 @@ class TypedOptions:
     payload_file: Path | None
     headers: tuple[str, ...]
     expire_after: str | None
+    debounce: str | None
+    at_most: str | None
+    spread: str | None
 
 
 def schedule(
     connection: RelayConnection, topic: str, asked: TypedOptions, given: ScheduleOptions, as_json: bool
 ) -> None:
     """Store a timer and show it. The client gets the options of `given` as they are."""
-    if (asked.delay is None) == (asked.at is None):
-        fail("give --in or --at, and not both", BAD_INPUT)
-    delay = parse.length(asked.delay, "--in") if asked.delay is not None else None
+    if [asked.delay, asked.at, asked.debounce].count(None) != 2:
+        fail("give one of --in, --at and --debounce, and only one", BAD_INPUT)
     due_time = parse.instant(asked.at, "--at") if asked.at is not None else None
-    expire_after = (
-        parse.length(asked.expire_after, "--expire-after") if asked.expire_after is not None else None
-    )
     headers = parse.headers(asked.headers)
     payload = parse.payload(asked.payload, asked.payload_file)
     options: ScheduleOptions = {
         **given,
-        "delay": delay,
+        "delay": _length(asked.delay, "--in"),
         "due_time": due_time,
         "headers": headers,
-        "expire_after": expire_after,
+        "expire_after": _length(asked.expire_after, "--expire-after"),
+        "debounce": _length(asked.debounce, "--debounce"),
+        "at_most": _length(asked.at_most, "--at-most"),
+        "spread": _length(asked.spread, "--spread"),
     }
     timer = connection.ask(lambda client: client.schedule(topic, payload, **options))
     output.scheduled(timer, as_json)
+
+
+def _length(text: str | None, option: str) -> timedelta | None:
+    return None if text is None else parse.length(text, option)
 
 
 def cancel(topic: str, timer_id: str, connection: RelayConnection, as_json: bool) -> None:

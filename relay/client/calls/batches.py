@@ -1,8 +1,8 @@
 """Stores many timers in few calls: by columns where they are alike, otherwise one by one.
 
-A topic's timers go by `ScheduleColumns` if they have the same headers, or none, and no expiry: that costs
-both sides less. All others go by `ScheduleBatch`. A relay that doesn't know columns says so once in a batch,
-and gets the rest by `ScheduleBatch`.
+A topic's timers go by `ScheduleColumns` if they have the same headers, or none, the same debounce and spread,
+and no expiry: that costs both sides less. All others go by `ScheduleBatch`. A relay that doesn't know columns
+says so once in a batch, and gets the rest by `ScheduleBatch`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from collections.abc import Iterable, Iterator, Sequence
 import grpc
 
 from relay.client import arguments, errors
+from relay.client.calls.change_values import Meeting, OnConflict, meeting
 from relay.client.calls.channel import SCHEDULE_BATCH, SCHEDULE_COLUMNS
-from relay.client.calls.timer_calls import Steps, Together, call, mode_of
-from relay.client.calls.timer_values import NewTimer, ScheduleResult
+from relay.client.calls.timer_calls import Steps, Together, call
+from relay.client.calls.timer_values import NewTimer, ScheduleResult, say_apart
 from relay.v1 import timer_service_pb2 as pb
 
 AT_ONCE = 4
@@ -30,14 +31,14 @@ BESIDE = 2 * arguments.MAX_NAME_BYTES + 128
 
 
 def schedule_batch(
-    timers: Iterable[NewTimer], *, create_only: bool, timeout: float
+    timers: Iterable[NewTimer], *, create_only: bool, on_conflict: OnConflict | None, timeout: float
 ) -> Steps[list[ScheduleResult]]:
     """Store many timers, in as many calls as their size asks for; `timeout` is for each."""
     timers = list(timers)
     # If two timers have one name, the later one stands, so the two must not overtake each other. The same
     # name in two topics is rare, and costs only time.
     distinct = len({new.timer_id for new in timers}) == len(timers)
-    batch = _Batch(mode_of(create_only), timeout)
+    batch = _Batch(meeting(create_only=create_only, on_conflict=on_conflict), timeout)
     parts: list[list[ScheduleResult]] = yield Together(
         (batch.store(chunk) for chunk in _chunks(timers)), AT_ONCE if distinct else 1
     )
@@ -48,8 +49,8 @@ class _Batch:
     """Make the calls of one `schedule_batch`. The answer to one is read while the relay works on the next
     one."""
 
-    def __init__(self, mode: pb.ScheduleMode, timeout: float) -> None:
-        self._mode = mode
+    def __init__(self, said: Meeting, timeout: float) -> None:
+        self._said = said
         self._timeout = timeout
         self._knows_columns = True
 
@@ -75,10 +76,9 @@ class _Batch:
             payloads=[new.payload for new in timers],
             headers=first.headers,
             content_type=first.content_type,
-            mode=self._mode,
+            **self._said,
         )
-        times = request.due_times_us if first.delay is None else request.delays_us
-        times.extend([new.time_us for new in timers])
+        _say_times(request, timers)
         response = yield from call(SCHEDULE_COLUMNS, request, self._timeout)
         columns = zip(timers, response.due_times_us, response.results, strict=True)
         topic = first.topic
@@ -93,11 +93,20 @@ class _Batch:
         return results
 
     def _one_by_one(self, timers: Sequence[NewTimer]) -> Steps[list[ScheduleResult]]:
-        request = pb.ScheduleBatchRequest(timers=[new.to_proto() for new in timers], mode=self._mode)
+        request = pb.ScheduleBatchRequest(timers=[new.to_proto() for new in timers], **self._said)
         response = yield from call(SCHEDULE_BATCH, request, self._timeout)
         return [
             ScheduleResult.from_proto(new, told) for new, told in zip(timers, response.results, strict=True)
         ]
+
+
+def _say_times(request: pb.ScheduleColumnsRequest, timers: Sequence[NewTimer]) -> None:
+    first = timers[0]
+    if first.apart_us is not None:
+        say_apart(request, first.apart_us)
+    if first.debounce is None:
+        times = request.due_times_us if first.delay is None else request.delays_us
+        times.extend([new.time_us for new in timers])
 
 
 def _chunks(timers: Iterable[NewTimer]) -> Iterator[list[NewTimer]]:
@@ -116,7 +125,7 @@ def _chunks(timers: Iterable[NewTimer]) -> Iterator[list[NewTimer]]:
 
 def weight(new: NewTimer) -> int:
     """An upper bound of the bytes that it takes in a call, by columns or as a message."""
-    if new.headers or new.content_type:
+    if new.headers or new.content_type or new.apart_us is not None:
         return new.to_proto().ByteSize() + 8
     return len(new.payload) + BESIDE  # asking the message takes five times as long
 
@@ -125,12 +134,13 @@ def _alike(timers: Sequence[NewTimer]) -> bool:
     """Whether they differ only in what has a column."""
     first = timers[0]
     topic, headers, content_type = first.topic, first.headers, first.content_type
-    delayed = first.due_time is None
+    delayed, apart = first.due_time is None, first.apart_us
     return all(
         new.topic == topic
         and new.headers == headers
         and new.content_type == content_type
         and (new.due_time is None) is delayed
+        and new.apart_us == apart
         and new.expire_time is None
         and new.expire_after is None
         for new in timers

@@ -5,9 +5,10 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TypedDict
 
-from relay.client import arguments
-from relay.v1 import timer_pb2
+from relay.client import arguments, errors
+from relay.v1 import timer_pb2, timer_service_pb2
 
 
 class ChangeResult(enum.Enum):
@@ -22,7 +23,8 @@ class ChangeResult(enum.Enum):
     RUN = "run"
     """The timer is due now."""
     UNCHANGED = "unchanged"
-    """The timer was left as it is: because of `create_only`, or because it has another due time."""
+    """The timer was left as it is: because of `create_only` or `on_conflict`, or because it has another due
+    time."""
     IN_FLIGHT = "in_flight"
     """The timer is being delivered right now, and was left as it is."""
     NOT_FOUND = "not_found"
@@ -32,6 +34,19 @@ class ChangeResult(enum.Enum):
 
     def __bool__(self) -> bool:
         return self in _MADE
+
+
+class OnConflict(enum.Enum):
+    """Which timer stands where one with the id exists. A timer that is being delivered exists, too."""
+
+    REPLACE = "replace"
+    """The new one."""
+    KEEP_EARLIEST = "keep_earliest"
+    """The one that is due earlier; the existing one if both are due at once."""
+    KEEP_LATEST = "keep_latest"
+    """The one that is due later; the existing one if both are due at once."""
+    KEEP_EXISTING = "keep_existing"
+    """The existing one: the same as `create_only`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +67,10 @@ class TimerChange:
 
 
 _MADE = frozenset({ChangeResult.CREATED, ChangeResult.REPLACED, ChangeResult.CANCELLED, ChangeResult.RUN})
+_SINCE_ON_CONFLICT = {
+    OnConflict.KEEP_EARLIEST: timer_service_pb2.ON_CONFLICT_KEEP_EARLIEST,
+    OnConflict.KEEP_LATEST: timer_service_pb2.ON_CONFLICT_KEEP_LATEST,
+}
 _RESULTS = {
     timer_pb2.CHANGE_RESULT_CREATED: ChangeResult.CREATED,
     timer_pb2.CHANGE_RESULT_REPLACED: ChangeResult.REPLACED,
@@ -66,6 +85,27 @@ _RESULTS = {
 def read_result(result: timer_pb2.ChangeResult) -> ChangeResult:
     """Read the number from the wire."""
     return _RESULTS.get(result, ChangeResult.UNKNOWN)
+
+
+class Meeting(TypedDict, total=False):
+    """The fields of a request that say what happens where two timers meet."""
+
+    mode: timer_service_pb2.ScheduleMode
+    on_conflict: timer_service_pb2.OnConflict
+
+
+def meeting(*, create_only: bool, on_conflict: OnConflict | None) -> Meeting:
+    """Return what happens if a timer with the id exists. What relays of before know is said in their words.
+    Raises `InvalidArgument`."""
+    if create_only and on_conflict is not None:
+        raise errors.InvalidArgument(
+            "on_conflict can't be combined with create_only, which is KEEP_EXISTING", field="on_conflict"
+        )
+    if on_conflict in _SINCE_ON_CONFLICT:
+        return {"on_conflict": _SINCE_ON_CONFLICT[on_conflict]}
+    if create_only or on_conflict is OnConflict.KEEP_EXISTING:
+        return {"mode": timer_service_pb2.SCHEDULE_MODE_CREATE}
+    return {"mode": timer_service_pb2.SCHEDULE_MODE_REPLACE}
 
 
 def condition(*, only_if_pending: bool, only_if_due_at: datetime | None) -> timer_pb2.Condition | None:

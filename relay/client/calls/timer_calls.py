@@ -17,7 +17,14 @@ from google.protobuf.message import Message
 
 from relay.client import arguments, errors
 from relay.client.calls.backoff import RetryBackoff
-from relay.client.calls.change_values import ChangeResult, TimerChange, condition, read_result
+from relay.client.calls.change_values import (
+    ChangeResult,
+    OnConflict,
+    TimerChange,
+    condition,
+    meeting,
+    read_result,
+)
 from relay.client.calls.channel import (
     CANCEL,
     GET,
@@ -161,13 +168,15 @@ def schedule(
     *,
     timeout: float,
     create_only: bool = False,
+    on_conflict: OnConflict | None = None,
     only_if_pending: bool = False,
     only_if_due_at: datetime | None = None,
     **fields: Unpack[TimerFields],
 ) -> Steps[ScheduledTimer]:
     """Store one timer. Raises `InvalidArgument` or another `CallError`."""
     required = condition(only_if_pending=only_if_pending, only_if_due_at=only_if_due_at)
-    if required is not None and create_only:
+    said = meeting(create_only=create_only, on_conflict=on_conflict)
+    if required is not None and (create_only or on_conflict is OnConflict.KEEP_EXISTING):
         raise errors.InvalidArgument(
             "create_only can't be combined with only_if_pending or only_if_due_at",
             field="create_only",
@@ -180,7 +189,9 @@ def schedule(
         name: value for name, value in fields.items() if value is not None or name not in MAY_BE_NONE
     }
     new = NewTimer(topic=topic, payload=payload, **given)
-    request = pb.ScheduleRequest(timer=new.to_proto(), mode=mode_of(create_only), condition=required)
+    if new.debounce is not None:
+        _check_debounce(fields, alone=required is None and not create_only and on_conflict is None)
+    request = pb.ScheduleRequest(timer=new.to_proto(), condition=required, **said)
     response = yield from call(SCHEDULE, request, timeout)
     return ScheduledTimer.from_response(response)
 
@@ -280,9 +291,14 @@ def call(method: Method[Request, Response], request: Request, timeout: float) ->
         yield Pause(pause)
 
 
-def mode_of(create_only: bool) -> pb.ScheduleMode:
-    """What happens if a timer with the id exists."""
-    return pb.SCHEDULE_MODE_CREATE if create_only else pb.SCHEDULE_MODE_REPLACE
+def _check_debounce(fields: TimerFields, *, alone: bool) -> None:
+    if fields.get("timer_id") is None:
+        raise errors.InvalidArgument("timer_id must be given with debounce", field="timer_id")
+    if not alone:
+        raise errors.InvalidArgument(
+            "debounce can't be combined with create_only, on_conflict, only_if_pending or only_if_due_at",
+            field="debounce",
+        )
 
 
 def _check_names(topic: str, timer_id: str) -> None:

@@ -11,7 +11,7 @@ from typing import NamedTuple, Self, TypeAlias, TypedDict
 
 from relay.client import arguments, errors
 from relay.client.arguments import Seconds
-from relay.client.calls.change_values import ChangeResult, read_result
+from relay.client.calls.change_values import ChangeResult, OnConflict, read_result
 from relay.v1 import timer_pb2, timer_service_pb2
 
 
@@ -42,8 +42,8 @@ STATES_ON_THE_WIRE = {state: number for number, state in _STATES.items()}
 class NewTimer:
     """A timer to be scheduled. It is checked when it is made; `InvalidArgument` names the field.
 
-    Give either `delay` or `due_time`. A missing `timer_id` is made here and not at the call, so scheduling
-    the same `NewTimer` again replaces the timer instead of adding one.
+    Give one of `delay`, `due_time` and `debounce`. A missing `timer_id` is made here and not at the call, so
+    scheduling the same `NewTimer` again replaces the timer instead of adding one.
 
     >>> reminder = NewTimer(topic="invoices", payload=b"42", delay=5.0)
     """
@@ -66,8 +66,17 @@ class NewTimer:
     """When the timer becomes useless: no delivery begins from then on. An aware datetime."""
     expire_after: Seconds | None = None
     """The same as a distance from the due time. Give at most one of the two."""
+    debounce: Seconds | None = None
+    """A delay that begins anew with each timer of this id: seconds or a timedelta, more than 0. Without an
+    expiry."""
+    at_most: Seconds | None = None
+    """How long after the first of such timers the last one is due at the latest. Only with `debounce`."""
+    spread: Seconds | None = None
+    """The length from the due time on over which timers are spread by their ids. Not with `debounce`."""
     time_us: int = field(init=False, repr=False, compare=False)
-    """`delay` or `due_time`, whichever is given, in microseconds."""
+    """`delay`, `due_time` or `debounce`, whichever is given, in microseconds."""
+    apart_us: tuple[int, int, int] | None = field(init=False, repr=False, compare=False, default=None)
+    """`debounce`, `at_most` and `spread` in microseconds, 0 for what is not given; None if all are not."""
     _expiry_us: int = field(init=False, repr=False, compare=False)
     _spec: timer_pb2.TimerSpec | None = field(init=False, repr=False, compare=False, default=None)
 
@@ -79,6 +88,8 @@ class NewTimer:
         arguments.check_name(self.topic, "topic")
         arguments.check_name(self.timer_id, "timer_id")
         arguments.check_text(self.content_type, "content_type")
+        if self.debounce is not None or self.at_most is not None or self.spread is not None:
+            object.__setattr__(self, "apart_us", self._apart())
         object.__setattr__(self, "time_us", self._time())
         object.__setattr__(self, "_expiry_us", self._expiry())
 
@@ -91,12 +102,38 @@ class NewTimer:
             object.__setattr__(self, "_spec", spec)
         return spec
 
+    def _apart(self) -> tuple[int, int, int]:
+        debounce, at_most, spread = (
+            0 if value is None else arguments.to_micros(value, name)
+            for name, value in (
+                ("debounce", self.debounce),
+                ("at_most", self.at_most),
+                ("spread", self.spread),
+            )
+        )
+        if self.debounce is None:
+            if self.at_most is not None:
+                raise errors.InvalidArgument("at_most must be given with debounce", field="at_most")
+            return debounce, at_most, spread
+        for name in ("delay", "due_time", "spread", "expire_time", "expire_after"):
+            if getattr(self, name) is not None:
+                raise errors.InvalidArgument(f"debounce can't be combined with {name}", field="debounce")
+        if not debounce:
+            raise errors.InvalidArgument("debounce must be more than 0", field="debounce")
+        if self.at_most is not None and at_most < debounce:
+            raise errors.InvalidArgument("at_most must not be less than debounce", field="at_most")
+        return debounce, at_most, spread
+
     def _time(self) -> int:
+        if self.debounce is not None and self.apart_us is not None:
+            return self.apart_us[0]
         if self.delay is not None and self.due_time is None:
             return arguments.to_micros(self.delay, "delay")
         if self.due_time is not None and self.delay is None:
             return arguments.to_instant(self.due_time, "due_time")
-        raise errors.InvalidArgument("due_time or delay must be given, and not both", field="due_time")
+        raise errors.InvalidArgument(
+            "one of due_time, delay and debounce must be given, and not both", field="due_time"
+        )
 
     def _expiry(self) -> int:
         """Return `expire_time` or `expire_after` in microseconds; 0 if neither is given."""
@@ -124,15 +161,26 @@ class NewTimer:
             headers=self.headers,
             content_type=self.content_type,
         )
+        if self.apart_us is not None:
+            say_apart(spec, self.apart_us)
         if self.delay is not None:
             spec.delay.CopyFrom(arguments.duration(self.time_us))
-        else:
+        elif self.due_time is not None:
             spec.due_time.CopyFrom(arguments.timestamp(self.time_us))
         if self.expire_time is not None:
             spec.expire_time.CopyFrom(arguments.timestamp(self._expiry_us))
         elif self.expire_after is not None:
             spec.expire_after.CopyFrom(arguments.duration(self._expiry_us))
         return spec
+
+
+def say_apart(
+    message: timer_pb2.TimerSpec | timer_service_pb2.ScheduleColumnsRequest, apart_us: tuple[int, int, int]
+) -> None:
+    """Set `debounce`, `at_most` and `spread`."""
+    for field_of, length in zip((message.debounce, message.at_most, message.spread), apart_us, strict=True):
+        if length:
+            field_of.CopyFrom(arguments.duration(length))
 
 
 class TimerFields(TypedDict, total=False):
@@ -145,6 +193,9 @@ class TimerFields(TypedDict, total=False):
     content_type: str
     expire_time: datetime | None
     expire_after: Seconds | None
+    debounce: Seconds | None
+    at_most: Seconds | None
+    spread: Seconds | None
 
 
 MAY_BE_NONE = ("timer_id", "headers")
@@ -155,6 +206,7 @@ class ScheduleOptions(TimerFields, total=False):
     """The keyword arguments of `schedule`, which both clients take; see `RelayClient.schedule`."""
 
     create_only: bool
+    on_conflict: OnConflict | None
     only_if_pending: bool
     only_if_due_at: datetime | None
 
@@ -302,7 +354,7 @@ class ScheduleResult(NamedTuple):
 
     @property
     def ok(self) -> bool:
-        """Whether the timer exists: it was stored, or with `create_only` was there before."""
+        """Whether the timer exists: it was stored, or the one that was there stands."""
         return self.error is None
 
     @classmethod

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from relay.api import frames, translate
+from relay.api import frames, times, translate
 from relay.client import arguments
 from relay.client.errors import UsageError
 from relay.client.handling import settlements
@@ -81,7 +81,7 @@ class HeldDelivery:
         self._outcome = _OUTCOMES[settlement.outcome]
         self._reason = settlement.reason
         if settlement.HasField("retry_after"):
-            pause = translate.length("retry_after", settlement.retry_after)
+            pause = times.length("retry_after", settlement.retry_after)
             self._retry_after = timedelta(microseconds=pause)
         try:
             ending = translate.ending(settlement, self._state.policy.max_payload_bytes)

@@ -13,6 +13,7 @@ from grpc import StatusCode
 
 from relay.api import replies, translate
 from relay.api.columns import RequestColumns, tell
+from relay.api.intents import on_conflict
 from relay.client import errors, trace_context
 from relay.client.calls.channel import (
     CANCEL,
@@ -93,13 +94,13 @@ class MemoryService:
                 raise _error(failure) from None
 
     def _schedule(self, request: pb.ScheduleRequest) -> pb.ScheduleResponse:
-        spec, create = request.timer, request.mode == pb.SCHEDULE_MODE_CREATE
+        spec, said = request.timer, on_conflict(request)
         topic = validate.topic("topic", spec.topic)
         timer_id = spec.timer_id or uuid.uuid4().hex
         trace = dict(trace_context.inject())
         condition = translate.condition(request.condition)
         limit = self._policy.max_payload_bytes
-        new = translate.new_timer(spec, timer_id, limit, trace, create=create, condition=condition)
+        new = translate.new_timer(spec, timer_id, limit, trace, said=said, condition=condition)
         return pb.ScheduleResponse(**replies.scheduled(topic, timer_id, self._put(topic, new)))
 
     def _put(self, topic: str, new: NewTimer) -> Scheduled:
@@ -113,7 +114,10 @@ class MemoryService:
     def _schedule_batch(self, request: pb.ScheduleBatchRequest) -> pb.ScheduleBatchResponse:
         return pb.ScheduleBatchResponse(
             results=[
-                self._result(pb.ScheduleRequest(timer=spec, mode=request.mode)) for spec in request.timers
+                self._result(
+                    pb.ScheduleRequest(timer=spec, mode=request.mode, on_conflict=request.on_conflict)
+                )
+                for spec in request.timers
             ]
         )
 
@@ -124,9 +128,9 @@ class MemoryService:
             return pb.ScheduleResult(error=replies.item_error(failure))
 
     def _schedule_columns(self, request: pb.ScheduleColumnsRequest) -> pb.ScheduleColumnsResponse:
-        topic, create = validate.topic("topic", request.topic), request.mode == pb.SCHEDULE_MODE_CREATE
+        topic = validate.topic("topic", request.topic)
         limit = self._policy.max_payload_bytes
-        columns = RequestColumns(request, limit, dict(trace_context.inject()), create=create)
+        columns = RequestColumns(request, limit, dict(trace_context.inject()))
         response = pb.ScheduleColumnsResponse()
         columns.read(slice(0, len(request.timer_ids)))
         tell(response, columns.outcomes([self._outcome(topic, new) for new in columns.timers]))

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Generator, Mapping
 from datetime import UTC, datetime, timedelta
 
-from relay.api import translate
+from relay.api import times
 from relay.client import arguments
 from relay.client.errors import UsageError
 from relay.client.handling.handlers import Registration
@@ -32,7 +32,7 @@ class MemoryTimers:
     def __init__(self, now: datetime | None, policy: TopicPolicy) -> None:
         start = arguments.to_timestamp(datetime.now(UTC) if now is None else now, "now")
         store = MemoryStore(lambda: self._state.clock, died=self._died)
-        self._state = MemoryState(translate.instant("now", start), store, policy, threading.RLock())
+        self._state = MemoryState(times.instant("now", start), store, policy, threading.RLock())
         self.service = MemoryService(self._state)
         self._held: list[HeldDelivery] = []
         self.dead: list[Died] = []

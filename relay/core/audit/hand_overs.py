@@ -6,12 +6,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from relay.core.audit.places import Held, OnWay, Place
-from relay.core.audit.report import Promise
+from relay.core.audit.recurring import Chain
+from relay.core.audit.report import Example, Promise
 from relay.core.audit.rules import AuditRules
 from relay.core.audit.state import Living
-from relay.core.journal import HAND_OVERS, HandOver, JournalRecord, RecordKind
+from relay.core.journal import HAND_OVERS, RECURRING, HandOver, JournalRecord, RecordKind
 
 NO_DEPARTURE = "it came from another partition, whose journal does not tell that it left"
+
+NO_TICK = "records are missing that may tell how a recurrence went on"
 
 
 Remaining = tuple[str, Living, OnWay | None, Place]
@@ -28,6 +31,9 @@ class HandOverRules(AuditRules):
 
     def take(self, record: JournalRecord) -> None:
         """Take the next record of the batch."""
+        if record.kind in RECURRING:
+            self._recurs(record)
+            return
         handed_over = record.kind in HAND_OVERS
         if handed_over and record.dead_id:
             self._letter(record)
@@ -41,6 +47,26 @@ class HandOverRules(AuditRules):
             self._hold(record)
         else:
             self._arrives(record)
+
+    # ------------------------------------------------------------------------------ recurrences
+
+    def _recurs(self, record: JournalRecord) -> None:
+        self.findings.checked[Promise.EVERY_INSTANT] += 1
+        chain = self.chains.setdefault(record.timer_id, Chain())
+        chain.entry, chain.now = self.entry, self.now
+        chain.add(record)
+
+    def _judge_chains(self) -> None:
+        """Judge all recurrences, of which nothing more is read."""
+        is_whole = not any(place.epoch for place in self.places.all.values())
+        for name, chain in self.chains.items():
+            for fault in chain.faults():
+                example = Example(name, b"", fault, chain.now, (chain.entry,))
+                if is_whole:
+                    self.findings.refute(Promise.EVERY_INSTANT, example)
+                else:
+                    self.findings.doubt(Promise.EVERY_INSTANT, NO_TICK, example)
+        self.chains.clear()
 
     # ------------------------------------------------------------------------------ timers
 
@@ -140,6 +166,7 @@ class HandOverRules(AuditRules):
             for place in list(self.places.all.values()):
                 for timer_id in list(place.held):
                     self._release(place, timer_id)
+        self._judge_chains()
 
     def remaining(self) -> Iterator[Remaining]:
         """Yield the timers that have not ended."""

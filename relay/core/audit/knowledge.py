@@ -6,6 +6,7 @@ from collections import Counter
 
 from relay.core.audit.lateness import Lateness
 from relay.core.audit.places import AuditedPartitions
+from relay.core.audit.recurring import Chain
 from relay.core.audit.report import Example, Findings, Promise
 from relay.core.audit.state import Living
 from relay.core.journal import JournalRecord, RecordKind, place_of
@@ -20,6 +21,8 @@ class Knowledge:
         self.places = AuditedPartitions()
         self.place = self.places.at(0)
         """The partition whose record is judged."""
+        self.chains: dict[str, Chain] = {}
+        """The recurrences of the topic."""
         self.counts: Counter[str] = Counter()
         self.lateness = Lateness()
         self.findings = findings

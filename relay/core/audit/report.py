@@ -16,6 +16,7 @@ class Promise(IntEnum):
     ONE_LEASE = 3
     NEWEST_INTENT = 4
     HONEST_ATTEMPTS = 5
+    EVERY_INSTANT = 9
 
     @property
     def title(self) -> str:
@@ -29,6 +30,7 @@ _TITLES = {
     Promise.ONE_LEASE: "One live lease",
     Promise.NEWEST_INTENT: "Newest intent wins",
     Promise.HONEST_ATTEMPTS: "Honest attempts",
+    Promise.EVERY_INSTANT: "Every instant",
 }
 
 

@@ -14,17 +14,16 @@ from relay.core.errors import OutOfTime
 TOGETHER = 0.005
 """Seconds within which calls are ended together: many that come at once don't wake the loop once each."""
 
+AGAIN = 1.0
+"""Seconds after which a call is cancelled again that goes on nevertheless: somebody in it has taken its end
+for one of his own."""
+
 
 def call_deadline() -> float:
     """When the call that this is a part of is given up by its caller (seconds by `time.monotonic`); infinity
     outside of a call, and once it has ended."""
     call = _current.get()
     return math.inf if call is None else call.deadline
-
-
-def leave_call() -> None:
-    """Have no part in the call that has started this task any more: the task works for others, too."""
-    _current.set(None)
 
 
 class CallEnds:
@@ -46,8 +45,8 @@ class CallEnds:
     def begin(self, call: BoundedCall) -> None:
         """Note that a call runs."""
         self._running.add(call)
-        if call.deadline < self._next:
-            self._set(call.deadline)
+        if call.ends < self._next:
+            self._set(call.ends)
 
     def end(self, call: BoundedCall) -> None:
         """Note that a call has ended."""
@@ -61,12 +60,12 @@ class CallEnds:
 
     def _end_overdue(self) -> None:
         now = monotonic()
-        overdue = [call for call in self._running if call.deadline <= now]
-        self._running.difference_update(overdue)
-        for call in overdue:
-            call.give_up()
+        for call in self._running:
+            if call.ends <= now:
+                call.give_up()
+                call.ends = now + AGAIN
         self._timer, self._next = None, math.inf
-        first = min((call.deadline for call in self._running), default=math.inf)
+        first = min((call.ends for call in self._running), default=math.inf)
         if first < math.inf:
             self._set(max(first, now + TOGETHER))
 
@@ -74,37 +73,43 @@ class CallEnds:
 class BoundedCall:
     """A call that ends with `OutOfTime` at its deadline.
 
-    Tasks that it starts have its deadline, too. Those that work for others as well say so by `leave_call`, as
-    a coalescer's lane that a call is the first to need.
+    Tasks that it starts have its deadline, too. Those that work for others as well are started elsewhere; see
+    `LoopStarter` in the engine.
     """
 
-    __slots__ = ("_cancelling", "_ends", "_is_over", "_task", "deadline")
+    __slots__ = ("_calls", "_cancelling", "_given_up", "_task", "deadline", "ends")
 
-    def __init__(self, ends: CallEnds, deadline: float) -> None:
+    def __init__(self, calls: CallEnds, deadline: float) -> None:
         self.deadline = deadline
-        self._ends = ends
-        self._is_over = False
+        self.ends = deadline
+        """When it is cancelled next."""
+        self._calls = calls
+        self._given_up = 0
+        """How often it was cancelled."""
 
     def __enter__(self) -> Self:
         task = asyncio.current_task()
         assert task is not None, "a call runs in a task"
         self._task, self._cancelling = task, task.cancelling()
-        self._ends.begin(self)
+        self._calls.begin(self)
         _current.set(self)
         return self
 
     def give_up(self) -> None:
         """Cancel what the call does."""
-        self._is_over = True
+        self._given_up += 1
         self._task.cancel()
 
     def __exit__(
         self, kind: type[BaseException] | None, failure: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.deadline = math.inf
-        self._ends.end(self)
-        if self._is_over and self._task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
-            raise OutOfTime from failure  # otherwise somebody else has cancelled it as well
+        self._calls.end(self)
+        for _ in range(self._given_up):
+            self._task.uncancel()
+        others = self._task.cancelling() > self._cancelling
+        if self._given_up and kind is asyncio.CancelledError and not others:
+            raise OutOfTime from failure
 
 
 _current: ContextVar[BoundedCall | None] = ContextVar("call", default=None)

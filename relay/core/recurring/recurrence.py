@@ -47,7 +47,8 @@ class LeftOut(Enum):
 
 
 WINDOWS: Mapping[CatchUp, int] = {CatchUp.LATEST: 0, CatchUp.ALL: 86_400_000_000, CatchUp.NONE: 60_000_000}
-"""How late an instant may still have an occurrence, unless a recurrence says otherwise: a day, or a minute."""
+"""How late an instant may still have an occurrence, unless a recurrence says otherwise: a day, or a
+minute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +75,8 @@ class Recurrence:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """A nominal instant that has passed: the timer_id of its occurrence, or why it has none. `lateness` is how
-    long after it its tick came."""
+    """A nominal instant that has passed: the timer_id of its occurrence, or why it has none. `lateness` is
+    how long after it its tick came."""
 
     nominal: int
     timer_id: str = ""
@@ -87,11 +88,11 @@ class Past:
 class Standing:
     """Where a recurrence stands.
 
-    `version` grows with each change that somebody asks for. `next` is the next nominal instant, None if there
-    is none any more. `last` is the timer_id of the last occurrence, and `last_nominal` its nominal instant.
+    `version` grows with each change that somebody asks for. `next` is the next nominal instant; None at
+    the end. `last` is the timer_id of the last occurrence, and `last_nominal` its nominal instant.
     `runs` counts occurrences, `left_out` the nominal instants without one. `buffered` is a nominal instant
-    whose occurrence comes once the last one has ended. `paused` is since when it is paused. `backfills` is
-    how often instants were filled in. `tzdata` is the version of the time zones that `next` was computed
+    whose occurrence comes once the last one has ended. `paused` is since when it is paused. `further` counts
+    the runs that somebody has asked for. `tzdata` is the version of the time zones that `next` was computed
     with. `recent` are the latest nominal instants, the last one at the end.
     """
 
@@ -104,13 +105,13 @@ class Standing:
     buffered: int | None = None
     paused: int | None = None
     note: str = ""
-    backfills: int = 0
+    further: int = 0
     tzdata: str = ""
     recent: Sequence[Past] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredRecurrence:
     """A recurrence as the store keeps it.
 
     `stands`: its last occurrence has not ended. `stamp` is the standing as it is stored: a change is made
@@ -137,7 +138,7 @@ class Turn:
     """What becomes of a recurrence: where it stands then, the occurrences that come, and the one that is
     cancelled, empty for none. It is true only if `kept` is still how things are."""
 
-    kept: Kept
+    kept: StoredRecurrence
     standing: Standing
     occurrences: Sequence[Occurrence] = ()
     cancel: str = ""
@@ -162,7 +163,7 @@ class Due:
 
     now: int
     next: int | None
-    kept: Sequence[Kept]
+    kept: Sequence[StoredRecurrence]
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,5 +171,5 @@ class RecurrencePage:
     """Some recurrences of a topic, in the order of when they are looked at next; `cursor` for the next page,
     empty at the end."""
 
-    kept: Sequence[Kept]
+    kept: Sequence[StoredRecurrence]
     cursor: str

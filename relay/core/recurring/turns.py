@@ -12,13 +12,13 @@ from relay.core.recurring.nominal import Nominal, write_instant
 from relay.core.recurring.recurrence import (
     WINDOWS,
     CatchUp,
-    Kept,
     LeftOut,
     Occurrence,
     Overlap,
     Past,
     Recurrence,
     Standing,
+    StoredRecurrence,
     Turn,
 )
 from relay.core.recurring.rule import occurrence_name
@@ -43,7 +43,7 @@ RECURRENCE, NOMINAL, RUN, PREVIOUS = (
 run before it."""
 
 
-def turn(kept: Kept, nominals: Iterable[Nominal], now: int, tzdata: str) -> Turn:
+def turn(kept: StoredRecurrence, nominals: Iterable[Nominal], now: int, tzdata: str) -> Turn:
     """What is to become of a recurrence at `now`. `nominals` are the instants of its rule from the standing's
     `next` on; they are read as far as needed."""
     making = _Making(kept, now)
@@ -68,22 +68,22 @@ def turn(kept: Kept, nominals: Iterable[Nominal], now: int, tzdata: str) -> Turn
     return making.turn(None if following is None else following.instant, tzdata)
 
 
-def triggered(kept: Kept, now: int) -> Turn:
-    """Make an occurrence for `now`, beside the rule; none where the last one has not ended and the recurrence
-    leaves it out then."""
+def triggered(kept: StoredRecurrence, now: int) -> Turn:
+    """Make an occurrence for `now`, beside the rule; none where the last one has not ended, unless it is
+    cancelled then or nobody minds."""
     making = _Making(kept, now)
-    making.come(now)
+    if not kept.stands or kept.recurrence.overlap in (Overlap.ALLOW, Overlap.CANCEL):
+        making.come(now, run=making.further())
     return making.turn(kept.standing.next, kept.standing.tzdata)
 
 
-def backfilled(kept: Kept, nominals: Iterable[int], now: int, apart: int) -> Turn:
+def backfilled(kept: StoredRecurrence, nominals: Iterable[int], now: int, apart: int) -> Turn:
     """Make occurrences for nominal instants that have passed, due one `apart` after the other from `now` on,
     whatever has come of these instants before."""
     making = _Making(kept, now)
-    run = kept.standing.backfills + 2
+    run = making.further()
     for number, nominal in enumerate(nominals):
         making.fire(nominal, run=run, due=now + number * apart)
-    making.backfills += 1
     return making.turn(kept.standing.next, kept.standing.tzdata)
 
 
@@ -97,14 +97,14 @@ def look_at(standing: Standing, now: int) -> int | None:
 class _Making:
     """A turn in the making."""
 
-    def __init__(self, kept: Kept, now: int) -> None:
+    def __init__(self, kept: StoredRecurrence, now: int) -> None:
         self._kept = kept
         self._wanted: Recurrence = kept.recurrence
         self._now = now
         standing = kept.standing
         self.stands = kept.stands
         self.buffered = standing.buffered
-        self.backfills = standing.backfills
+        self._further = standing.further
         self._last, self._last_nominal, self._runs = standing.last, standing.last_nominal, standing.runs
         self._left_out = dict(standing.left_out)
         self._recent = list(standing.recent)
@@ -134,17 +134,23 @@ class _Making:
         window = self._wanted.window
         return self._now - instant <= (WINDOWS[self._wanted.catch_up] if window is None else window)
 
-    def come(self, instant: int) -> None:
+    def further(self) -> int:
+        """The number of the run that somebody asks for, which no other run has: instants may be those of the
+        rule, and the clock may step back."""
+        self._further += 1
+        return self._further + 1
+
+    def come(self, instant: int, *, run: int = 1) -> None:
         """Let an instant have its occurrence, unless the one before it has not ended and is in its way."""
         overlap = self._wanted.overlap
         if not self.stands or overlap is Overlap.ALLOW:
-            self.fire(instant)
+            self.fire(instant, run=run)
         elif overlap is Overlap.CANCEL:
             if self._occurrences:
                 self._replace_last()
             else:
                 self._cancel = self._last
-            self.fire(instant)
+            self.fire(instant, run=run)
         elif overlap is Overlap.BUFFER and self.buffered is None:
             self.buffered = instant
         else:
@@ -193,7 +199,7 @@ class _Making:
             runs=self._runs,
             left_out=self._left_out,
             buffered=self.buffered,
-            backfills=self.backfills,
+            further=self._further,
             tzdata=tzdata,
             recent=tuple(self._recent[-RECENT:]),
         )

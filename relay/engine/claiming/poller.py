@@ -75,8 +75,10 @@ class Poller:
         self._turns = dispatcher.claimants(self._topic)
         self._gather_until = 0.0
         """The time until which a claim waits for more room."""
-        self._call_for_help: Callable[[], None] | None = None
+        self._call_for_help: Callable[[int], None] | None = None
         self._called_at = -math.inf
+        self._calls = 0
+        """How often it has called since it had room last."""
         self._refused = False
         self._lost: LostClaim | None = None
         """The last claim, if what it took has still to be asked for."""
@@ -92,9 +94,10 @@ class Poller:
         """See `Timetable.due_at`."""
         self._timetable.due_at(instant)
 
-    def take_rank(self, rank: int, call_for_help: Callable[[], None] | None = None) -> None:
-        """Come after `rank` other relays. `call_for_help` calls the one that comes next, if there is one:
-        that is done where there is no room for what this one is to claim."""
+    def take_rank(self, rank: int, call_for_help: Callable[[int], None] | None = None) -> None:
+        """Come after `rank` other relays. `call_for_help` calls one that comes later, if there is one: that
+        is done where there is no room for what this one is to claim. It is told how many calls were made
+        since there was room, so that another one is called each time."""
         is_new, self._call_for_help = self._call_for_help is None, call_for_help
         self._timetable.take_rank(rank)
         if is_new and call_for_help is not None:
@@ -125,7 +128,7 @@ class Poller:
         with anyio.CancelScope(shield=True):
             failure = await (self._claim(health) if self._lost is None else self._find(self._lost))
         if isinstance(failure, StoreUnavailable):
-            health.failed(failure)
+            self._redis_health.failed(self._partition, failure, health)
             await self._redis_health.pause(self._partition)
         elif failure is None:
             health.worked()
@@ -150,6 +153,7 @@ class Poller:
                     self._turns.leave(wakeup)
                     await self._clock.wait(wakeup, ready - now)
                 elif self._turns.wait(wakeup) and free:
+                    self._calls = 0
                     return
                 elif self._call_for_help is None:
                     await wakeup.wait()
@@ -159,7 +163,8 @@ class Poller:
                     call_at = max(self._timetable.next + HELP_AFTER, self._called_at + CALL_AGAIN)
                     if call_at <= now:
                         self._called_at = now
-                        self._call_for_help()
+                        self._call_for_help(self._calls)
+                        self._calls += 1
                     else:
                         await self._clock.wait(wakeup, call_at - now)
         finally:

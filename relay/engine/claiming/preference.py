@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from functools import partial
 
 import anyio
-from anyio.abc import TaskGroup
 
 from relay.core.errors import StoreUnavailable
 from relay.core.instants import micros
-from relay.core.partitions import Layout, place_of
+from relay.core.partitions import Layout
 from relay.core.ports import Heartbeats, WakeHints
 from relay.engine.claiming.poller import Poller
 from relay.engine.claiming.rendezvous import ranks
 from relay.engine.clock import Clock
+from relay.engine.loop_starter import LoopStarter
 from relay.engine.redis_health import RedisHealth
 
 BEAT = 1.0
@@ -53,9 +53,9 @@ class Preference:  # see 0086
         hints: WakeHints,
         redis_health: RedisHealth,
         clock: Clock,
-        tasks: TaskGroup,
+        loops: LoopStarter,
     ) -> None:
-        """`relay` is this relay's name; `pollers` has one for each partition of the topic."""
+        """`relay` is this relay's name; `pollers` has one for each partition of the topic, in their order."""
         self._relay = relay
         self._topic = layout.topic
         self._layout = layout.text
@@ -65,7 +65,7 @@ class Preference:  # see 0086
         self._hints = hints
         self._redis_health = redis_health
         self._clock = clock
-        self._tasks = tasks
+        self._loops = loops
         self._has_left = False
         self._refused = False
         self._others: frozenset[str] | None = None
@@ -97,7 +97,7 @@ class Preference:  # see 0086
         async with anyio.create_task_group() as tasks:
             for partition in self._pollers:
                 if others and not self._rank(partition):
-                    tasks.start_soon(self._hints.call_for_help, partition, 1)
+                    tasks.start_soon(self._call, partition, 1)
 
     async def _beat(self, lasts: float) -> frozenset[str]:
         """The other relays that poll the topic. If Redis does not say, those of the last time for as long as
@@ -126,18 +126,24 @@ class Preference:  # see 0086
     def _learn(self, others: frozenset[str]) -> None:
         if others != self._others:
             self._others = others
-            places = {place_of(partition): partition for partition in self._pollers}
-            found = ranks(self._relay, others | {self._relay}, places)
-            self._ranks.append({places[place]: rank for place, rank in found.items()})
+            found = ranks(self._relay, others | {self._relay}, self._topic, len(self._pollers))
+            self._ranks.append(dict(zip(self._pollers, found, strict=True)))
         else:
             self._ranks.append(self._ranks[-1])
         for partition, poller in self._pollers.items():
             rank = self._rank(partition)
-            is_last = rank >= len(others)
-            poller.take_rank(rank, None if is_last else partial(self._call_for_help, partition, rank + 1))
+            behind = range(rank + 1, len(others) + 1)
+            poller.take_rank(rank, partial(self._call_for_help, partition, behind) if behind else None)
 
     def _rank(self, partition: str) -> int:
         return min((each[partition] for each in self._ranks), default=0)
 
-    def _call_for_help(self, partition: str, rank: int) -> None:
-        self._tasks.start_soon(self._hints.call_for_help, partition, rank)
+    def _call_for_help(self, partition: str, behind: range, calls: int) -> None:
+        """Call one of the ranks behind this relay's, after `calls` others that have not helped."""
+        self._loops.start(self._call, partition, behind[calls % len(behind)])
+
+    async def _call(self, partition: str, rank: int) -> None:
+        try:
+            await self._hints.call_for_help(partition, rank)
+        except Exception as failure:  # noqa: BLE001  (whatever it is, it must not end the relay's loops)
+            self._redis_health.refused("other relays can't be called for help", failure, topic=self._topic)

@@ -62,7 +62,7 @@ class Promoter:
             promotion = await self._promotions.promote(self._topic, limit=MAX_PER_CALL, nonce=self._nonce())
         except StoreUnavailable as failure:
             self._timetable.again()
-            health.failed(failure)
+            self._redis_health.failed(self._topic, failure, health)
             await self._redis_health.pause(self._topic)
         except Exception as failure:  # noqa: BLE001  (whatever it is, it must not end the loop)
             self._timetable.again()

@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from functools import partial
 
 import anyio
-from anyio.abc import TaskGroup, TaskStatus
+from anyio.abc import TaskStatus
 
 from relay.core.errors import StoreUnavailable
-from relay.core.loop.call_ends import leave_call
 from relay.core.policy import Policies
 from relay.core.ports import Stores
 from relay.engine.claiming.poller import Poller
@@ -20,6 +19,7 @@ from relay.engine.claiming.promoter import Promoter
 from relay.engine.claiming.timetable import REFUSED_WAIT, Timetable
 from relay.engine.clock import Clock
 from relay.engine.delivery.dispatcher import Dispatcher
+from relay.engine.loop_starter import LoopStarter
 from relay.engine.redis_health import RedisHealth
 from relay.telemetry.metrics.instruments import Instruments
 
@@ -36,7 +36,7 @@ class _Polled:
     def start(
         self,
         loop: Callable[[], Awaitable[None]],
-        tasks: TaskGroup,
+        loops: LoopStarter,
         afterwards: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """Start a loop that ends with the scopes, and what is to be done then."""
@@ -44,13 +44,12 @@ class _Polled:
         self.scopes.append(scope)
 
         async def run() -> None:
-            leave_call()  # which has found that the topic has another layout
             with scope:
                 await loop()
             if afterwards is not None:
                 await afterwards()
 
-        tasks.start_soon(run)
+        loops.start(run)
 
 
 class TimelineLoops:
@@ -86,34 +85,35 @@ class TimelineLoops:
         self._pollers: dict[str, Poller] = {}
         """By partition."""
         self._promoters: dict[str, Promoter] = {}
-        self._tasks: TaskGroup | None = None
+        self._loops: LoopStarter | None = None
         self._hints_lock = anyio.Lock()
         stores.layouts.changed.append(self._replace)
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Run all loops until cancelled."""
         try:
-            async with anyio.create_task_group() as self._tasks:
-                self._promote(self._tasks)
+            async with anyio.create_task_group() as tasks:
+                self._loops = LoopStarter(tasks)
+                self._promote(self._loops)
                 task_status.started()
                 await anyio.sleep_forever()
         finally:
-            self._tasks = None
+            self._loops = None
 
     def poll(self, topic: str) -> None:
         """Take the due timers of a topic, which has a session, until `stop`. Raises `RuntimeError` if the
         loops do not run."""
-        if self._tasks is None:
+        if self._loops is None:
             raise RuntimeError("the loops are not running")
         layout = self._stores.layouts.known(topic)
         if layout is None:
             polled = self._polled[topic] = _Polled()
-            polled.start(partial(self._ask, topic), self._tasks)
+            polled.start(partial(self._ask, topic), self._loops)
             return
         polled = self._polled[topic] = _Polled(layout.partitions)
         pollers = {partition: self._poller(partition) for partition in layout.partitions}
         for poller in pollers.values():
-            polled.start(poller.run, self._tasks, poller.find_lost)
+            polled.start(poller.run, self._loops, poller.find_lost)
         self._pollers |= pollers
         if len(pollers) > 1 and self._stores.heartbeats is not None:
             polled.preference = Preference(
@@ -124,10 +124,10 @@ class TimelineLoops:
                 self._stores.hints,
                 self._redis_health,
                 self._clock,
-                self._tasks,
+                self._loops,
             )
-            polled.start(polled.preference.run, self._tasks, polled.preference.leave)
-        self._tasks.start_soon(self._watch, layout.partitions)
+            polled.start(polled.preference.run, self._loops, polled.preference.leave)
+        self._loops.start(self._watch, layout.partitions)
 
     def stop(self, topic: str) -> None:
         """Poll a topic no more."""
@@ -136,8 +136,8 @@ class TimelineLoops:
             scope.cancel()
         for partition in polled.partitions:
             del self._pollers[partition]
-        if self._tasks is not None:
-            self._tasks.start_soon(self._watch, polled.partitions)
+        if self._loops is not None:
+            self._loops.start(self._watch, polled.partitions)
 
     async def leave(self) -> None:
         """Call other relays to the partitions that this one polls first, since it takes no more timers."""
@@ -149,7 +149,7 @@ class TimelineLoops:
     @property
     def running(self) -> bool:
         """Whether topics can be polled."""
-        return self._tasks is not None
+        return self._loops is not None
 
     def capacity_changed(self, topic: str) -> None:
         """Note that the applications of a topic have another room."""
@@ -205,13 +205,13 @@ class TimelineLoops:
     def _replace(self, topic: str) -> None:
         """Note that another layout of the topic is known than before."""
         layout, polled = self._stores.layouts.known(topic), self._polled.get(topic)
-        if self._tasks is None or layout is None or polled is None:
+        if self._loops is None or layout is None or polled is None:
             return
         if layout.partitions != polled.partitions:
             self.stop(topic)
             self.poll(topic)
 
-    def _promote(self, tasks: TaskGroup) -> None:
+    def _promote(self, loops: LoopStarter) -> None:
         """Start to move due timers out of the timelines of topics with a list or a stream, which have one
         partition each."""
         if self._stores.promotions is None:
@@ -226,8 +226,8 @@ class TimelineLoops:
                 self._instruments,
                 self._nonce,
             )
-            tasks.start_soon(self._promoters[topic].run)
-        tasks.start_soon(self._watch, tuple(names))
+            loops.start(self._promoters[topic].run)
+        loops.start(self._watch, tuple(names))
 
     async def _watch(self, partitions: Sequence[str]) -> None:
         """Start or stop to listen for hints on these partitions, as their pollers come and go.
@@ -235,7 +235,6 @@ class TimelineLoops:
         Calls come one at a time, each by the state at its turn. So the last call sees the last state,
         and a stream that ends while its call is under way does not end the hints of another stream's topic.
         """
-        leave_call()
         for name in partitions:
             async with self._hints_lock:
                 if name in self._pollers or name in self._promoters:

@@ -59,7 +59,7 @@ class Timetable:
 
     def help(self) -> None:
         """Call soon: those who come before this relay don't take what is due."""
-        self._pacing.help()
+        self._pacing.begin_to_help()
         self.due_at(0)
 
     def due_at(self, instant: int) -> None:
@@ -106,7 +106,13 @@ class Timetable:
         awaited = self._sent_for is not None and self._sent_for <= now
         lost = not taken and paused_until is None and awaited
         waited = 0.0 if waited_since is None else -seconds_until(waited_since, now)
-        wait = self._pacing.after_claim(taken=taken, lost=lost, until_next=until_next, waited=waited)
+        wait = self._pacing.after_claim(
+            taken=taken,
+            lost=lost,
+            until_next=until_next,
+            waited=waited,
+            paused=paused_until is not None,
+        )
         if ALONE < wait < until_next:  # this is a look for timers that came without a hint
             wait = self.clock.together(here + wait) - here
         if look_at is not None:

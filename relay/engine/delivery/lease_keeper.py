@@ -90,7 +90,7 @@ class Renewals:
             try:
                 await self._renew(partition, held)
             except StoreUnavailable as failure:
-                self._redis_health.failed(partition, failure)
+                self._redis_health.failed(partition, failure, health)
                 if not failure.partition:
                     break
             except Exception as failure:  # noqa: BLE001  (whatever it is, it must not end the loop)

@@ -149,7 +149,7 @@ class SettlerLane:
                 partition, batch, limits=self._policy(partition).limits
             )
         except StoreUnavailable as failure:
-            self._redis_health.failed(partition, failure)
+            self._redis_health.failed(partition, failure, health)
             for ends in batch:
                 ends.tried |= not isinstance(failure, GivenUp)
             self.ends[partition] = batch + self.ends.get(partition, [])
@@ -249,7 +249,7 @@ class SettlerLane:
         try:
             verdicts = await self._source_of(partition).extend(partition, extensions, lease=lease_time)
         except StoreUnavailable as failure:
-            self._redis_health.failed(partition, failure)
+            self._redis_health.failed(partition, failure, health)
             kept = self.receipts.setdefault(partition, {})
             # A settlement that came meanwhile makes the receipt unnecessary.
             kept.update(

@@ -22,11 +22,11 @@ from relay.core.policy import Policies
 from relay.core.ports import Layouts, RecurrenceStore, share
 from relay.core.recurring.nominal import Nominal
 from relay.core.recurring.recurrence import (
-    Kept,
     Overlap,
     Recurrence,
     RecurrencePage,
     Standing,
+    StoredRecurrence,
     Turn,
     Turned,
 )
@@ -47,7 +47,7 @@ MOST_FILLED = 500
 """The most nominal instants that one call fills in."""
 
 TRIES = 20
-"""How often a change is begun anew that meets others of the same recurrence."""
+"""How often a change is begun again that meets others of the same recurrence."""
 
 
 class Put(Enum):
@@ -68,14 +68,15 @@ class Backfilled(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """What a recurrence is to become, and where it stands then."""
+    """What a recurrence is to become, where it stands then, and what somebody does to it."""
 
     recurrence: Recurrence
     standing: Standing
+    reason: str
 
 
 class Recurrences:
-    """The recurrences of all topics. Every change is made to what was read, or begun anew."""
+    """The recurrences of all topics. Every change is made to what was read, or begun again."""
 
     def __init__(
         self,
@@ -96,10 +97,12 @@ class Recurrences:
         self._due_at = due_at
         self._registered = registered
 
-    async def put(self, topic: str, wanted: Recurrence, *, if_version: int | None = None) -> tuple[Kept, Put]:
-        """Keep a recurrence, in the place of the one that has its id. One that is just as wanted already stays
-        as it is. Its first nominal instant is after now; what the old rule has made by now stays, and instants
-        that have passed by then are those of the old rule.
+    async def put(
+        self, topic: str, wanted: Recurrence, *, if_version: int | None = None
+    ) -> tuple[StoredRecurrence, Put]:
+        """Keep a recurrence, in the place of the one that has its id. One that is just as wanted already
+        stays as it is. Its first nominal instant is after now; what the old rule has made by now stays, and
+        instants that have passed by then are those of the old rule.
 
         With `if_version`, only if the recurrence has that version; 0 means that there is none. Raises
         `InvalidField`, `OtherVersion`.
@@ -109,7 +112,7 @@ class Recurrences:
         self._registered(topic)
         result = Put.CREATED
 
-        def change(kept: Kept | None, now: int) -> _Change | None:
+        def change(kept: StoredRecurrence | None, now: int) -> _Change | None:
             nonlocal result
             found = 0 if kept is None else kept.standing.version
             if if_version is not None and if_version != found:
@@ -117,7 +120,7 @@ class Recurrences:
             if kept is None:
                 result = Put.CREATED
                 following = self._first(wanted.rule, now)
-                return _Change(wanted, Standing(version=1, next=following, tzdata=TZDATA))
+                return _Change(wanted, Standing(version=1, next=following, tzdata=TZDATA), "put")
             if wanted == kept.recurrence:
                 result = Put.UNCHANGED
                 return None
@@ -127,7 +130,7 @@ class Recurrences:
                 standing = replace(standing, next=self._first(wanted.rule, now))
             if wanted.overlap is not Overlap.BUFFER:
                 standing = replace(standing, buffered=None)
-            return _Change(wanted, standing)
+            return _Change(wanted, standing, "put")
 
         return await self._changed(topic, wanted.recurrence_id, change), result
 
@@ -136,8 +139,8 @@ class Recurrences:
         if dispatch is not Dispatch.LEASE and wanted.overlap is not Overlap.ALLOW:
             raise InvalidField(
                 "overlap",
-                f"is {wanted.overlap.value}, and the topic's due timers go to a {dispatch.value}, where nobody knows "
-                "when they end; give allow",
+                f"is {wanted.overlap.value}, and the topic's due timers go to a {dispatch.value}, where "
+                "nobody knows when they end; give allow",
             )
 
     @staticmethod
@@ -147,7 +150,7 @@ class Recurrences:
         check_pace(rule, instants, now, SHORTEST)
         return next(iter(instants.after(now))).instant
 
-    async def get(self, topic: str, recurrence_id: str) -> Kept:
+    async def get(self, topic: str, recurrence_id: str) -> StoredRecurrence:
         """Return a recurrence. Raises `RecurrenceNotFound`."""
         _, kept = await self._partitioning.begin(
             topic, lambda layout: self._store.get(layout.partition(recurrence_id), recurrence_id)
@@ -169,36 +172,36 @@ class Recurrences:
             raise InvalidField("count", f"is {count}; give 1 to {MOST_SHOWN}")
         return list(islice(compile_rule(rule).after(since), count))
 
-    async def pause(self, topic: str, recurrence_id: str, note: str = "") -> Kept:
+    async def pause(self, topic: str, recurrence_id: str, note: str = "") -> StoredRecurrence:
         """Let no occurrence come until `resume`; instants that pass are counted. One that is paused gets the
         note. Raises `RecurrenceNotFound`."""
 
-        def change(kept: Kept | None, now: int) -> _Change | None:
+        def change(kept: StoredRecurrence | None, now: int) -> _Change | None:
             standing = _there(topic, recurrence_id, kept).standing
             if standing.paused is not None and standing.note == note:
                 return None
             since = now if standing.paused is None else standing.paused
             paused = replace(standing, version=standing.version + 1, paused=since, note=note)
-            return _Change(_there(topic, recurrence_id, kept).recurrence, paused)
+            return _Change(_there(topic, recurrence_id, kept).recurrence, paused, "paused")
 
         return await self._changed(topic, recurrence_id, change)
 
-    async def resume(self, topic: str, recurrence_id: str) -> Kept:
+    async def resume(self, topic: str, recurrence_id: str) -> StoredRecurrence:
         """End a pause. Raises `RecurrenceNotFound`."""
 
-        def change(kept: Kept | None, now: int) -> _Change | None:
+        def change(kept: StoredRecurrence | None, now: int) -> _Change | None:
             standing = _there(topic, recurrence_id, kept).standing
             if standing.paused is None:
                 return None
             going = replace(standing, version=standing.version + 1, paused=None, note="")
-            return _Change(_there(topic, recurrence_id, kept).recurrence, going)
+            return _Change(_there(topic, recurrence_id, kept).recurrence, going, "resumed")
 
         return await self._changed(topic, recurrence_id, change)
 
-    async def remove(self, topic: str, recurrence_id: str) -> Kept | None:
+    async def remove(self, topic: str, recurrence_id: str) -> StoredRecurrence | None:
         """Remove a recurrence; return what it was, None if there was none. Its occurrences stay."""
 
-        async def remove(layout: Layout) -> Kept | None:
+        async def remove(layout: Layout) -> StoredRecurrence | None:
             partition = layout.partition(recurrence_id)
             for _ in range(TRIES):
                 _, kept = await self._store.get(partition, recurrence_id)
@@ -209,8 +212,8 @@ class Recurrences:
         return await self._partitioning.begin(topic, remove)
 
     async def trigger(self, topic: str, recurrence_id: str) -> str:
-        """Make an occurrence now, beside the rule. Return its timer_id; empty if the one before is in its way,
-        and it is left out or kept until that has ended. Raises `RecurrenceNotFound`."""
+        """Make an occurrence now, beside the rule. Return its timer_id; empty if the one before has not
+        ended and is in its way. Raises `RecurrenceNotFound`."""
         made = await self._made(topic, recurrence_id, triggered)
         return made.occurrences[0].timer_id if made.occurrences else ""
 
@@ -218,11 +221,11 @@ class Recurrences:
         self, topic: str, recurrence_id: str, since: int, until: int, *, apart: int = 0
     ) -> Backfilled:
         """Make occurrences for all nominal instants of the rule from `since` to before `until`, at most
-        `MOST_FILLED`, whatever has come of these before; the next one is due `apart` microseconds after the one
-        before. Raises `RecurrenceNotFound`, `InvalidField`."""
+        `MOST_FILLED`, whatever has come of these before; the next one is due `apart` microseconds after the
+        one before. Raises `RecurrenceNotFound`, `InvalidField`."""
         filled: list[int] = []
 
-        def make(kept: Kept, now: int) -> Turn:
+        def make(kept: StoredRecurrence, now: int) -> Turn:
             nonlocal filled
             if until > now:
                 raise InvalidField("end_time", "is in the future; give an instant that has passed")
@@ -232,7 +235,9 @@ class Recurrences:
         await self._made(topic, recurrence_id, make)
         return Backfilled(len(filled), filled[0] if filled else None, filled[-1] if filled else None)
 
-    async def _made(self, topic: str, recurrence_id: str, make: Callable[[Kept, int], Turn]) -> Turn:
+    async def _made(
+        self, topic: str, recurrence_id: str, make: Callable[[StoredRecurrence, int], Turn]
+    ) -> Turn:
         """Write a turn that somebody asks for."""
         self._tickers.follow(topic)
 
@@ -258,12 +263,12 @@ class Recurrences:
         self,
         topic: str,
         recurrence_id: str,
-        change: Callable[[Kept | None, int], _Change | None],
-    ) -> Kept:
-        """Change a recurrence; `change` says what it is to be, None to leave it. Instants that have passed are
-        settled by the old rule first, so that each has an occurrence or a reason."""
+        change: Callable[[StoredRecurrence | None, int], _Change | None],
+    ) -> StoredRecurrence:
+        """Change a recurrence; `change` says what it is to be, None to leave it. Instants that have passed
+        are settled by the old rule first, so that each has an occurrence or a reason."""
 
-        async def write(layout: Layout) -> Kept:
+        async def write(layout: Layout) -> StoredRecurrence:
             partition = layout.partition(recurrence_id)
             most = share(self._layouts, partition, self._policies(partition).max_waiting)
             for _ in range(TRIES):
@@ -274,17 +279,20 @@ class Recurrences:
                 changed = change(kept, now)
                 if changed is None:
                     return _there(topic, recurrence_id, kept)
-                stamp = b"" if kept is None else kept.stamp
-                if await self._store.keep(partition, changed.recurrence, changed.standing, stamp, now):
+                if await self._store.keep(
+                    partition, kept, changed.recurrence, changed.standing, now, reason=changed.reason
+                ):
                     for name in involved(partition):
                         self._tickers.due_at(name, changed.standing.next or LATEST)
-                    return Kept(changed.recurrence, changed.standing, kept is not None and kept.stands, b"")
+                    return StoredRecurrence(
+                        changed.recurrence, changed.standing, kept is not None and kept.stands, b""
+                    )
             raise _too_busy(recurrence_id)
 
         return await self._partitioning.begin(topic, write)
 
 
-def _there(topic: str, recurrence_id: str, kept: Kept | None) -> Kept:
+def _there(topic: str, recurrence_id: str, kept: StoredRecurrence | None) -> StoredRecurrence:
     if kept is None:
         raise RecurrenceNotFound.of(topic, recurrence_id)
     return kept

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from relay.core.errors import InvalidField, OtherLayout, StoreUnavailable
 from relay.core.partitions import involved, layout_of, place_of, topic_of
 from relay.core.ports import MAX_PER_CALL, RecurrenceStore
-from relay.core.recurring.recurrence import Due, Kept, Turn, Turned
+from relay.core.recurring.recurrence import Due, StoredRecurrence, Turn, Turned
 from relay.core.recurring.turns import LOOK_AGAIN, look_at, turn
 from relay.engine.claiming.timetable import REFUSED_WAIT, Timetable
 from relay.engine.redis_health import RedisHealth
@@ -107,8 +107,8 @@ class Ticker:
         return done, min((each for each in following if each is not None), default=None)
 
     def _turns(self, due: Due) -> list[Turn]:
-        """The turns of what is due. A rule that this relay can't read, as one from a newer version, stays as it
-        is."""
+        """The turns of what is due. A rule that this relay can't read, as one from a newer version, stays as
+        it is."""
         turns: list[Turn] = []
         for each in due.kept:
             name = each.recurrence.recurrence_id
@@ -146,7 +146,7 @@ class Ticker:
                 self._due_at(each, first)
 
 
-def turned(kept: Kept, now: int) -> Turn:
+def turned(kept: StoredRecurrence, now: int) -> Turn:
     """What becomes of a recurrence at `now`."""
     standing = kept.standing
     nominals = () if standing.next is None else compile_rule(kept.recurrence.rule).after(standing.next - 1)

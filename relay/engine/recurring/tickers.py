@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import anyio
-from anyio.abc import TaskGroup, TaskStatus
+from anyio.abc import TaskStatus
 
 from relay.core.errors import StoreUnavailable
-from relay.core.loop.call_ends import leave_call
 from relay.core.partitions import Layout
 from relay.core.ports import Layouts
 from relay.engine.claiming.timetable import REFUSED_WAIT
 from relay.engine.clock import Clock
+from relay.engine.loop_starter import LoopStarter
 from relay.engine.recurring.ticker import Ticker
 from relay.engine.redis_health import RedisHealth
 
@@ -32,7 +32,7 @@ class Tickers:
         self._make = make
         self._redis_health = redis_health
         self._clock = clock
-        self._tasks: TaskGroup | None = None
+        self._loops: LoopStarter | None = None
         self._followed: dict[str, anyio.CancelScope] = {}
         self._partitions: dict[str, tuple[str, ...]] = {}
         self._tickers: dict[str, Ticker] = {}
@@ -42,18 +42,19 @@ class Tickers:
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Tick until cancelled."""
         try:
-            async with anyio.create_task_group() as self._tasks:
+            async with anyio.create_task_group() as tasks:
+                self._loops = LoopStarter(tasks)
                 task_status.started()
                 await anyio.sleep_forever()
         finally:
-            self._tasks = None
+            self._loops = None
 
     def follow(self, topic: str) -> None:
         """Tick for a topic from now on."""
-        if self._tasks is None or topic in self._followed:
+        if self._loops is None or topic in self._followed:
             return
         scope = self._followed[topic] = anyio.CancelScope()
-        self._tasks.start_soon(self._tick, topic, scope)
+        self._loops.start(self._tick, topic, scope)
 
     def due_at(self, partition: str, instant: int) -> None:
         """Look at a partition at `instant` at the latest (microseconds by the server's clock)."""
@@ -61,7 +62,6 @@ class Tickers:
             self._tickers[partition].due_at(instant)
 
     async def _tick(self, topic: str, scope: anyio.CancelScope) -> None:
-        leave_call()
         with scope:
             layout = await self._layout(topic)
             tickers = {partition: self._make(partition) for partition in layout.partitions}
@@ -93,7 +93,7 @@ class Tickers:
     def _replace(self, topic: str) -> None:
         """Note that another layout of the topic is known than before."""
         layout, ticked = self._layouts.known(topic), self._partitions.get(topic)
-        if self._tasks is None or layout is None or ticked is None or ticked == layout.partitions:
+        if self._loops is None or layout is None or ticked is None or ticked == layout.partitions:
             return
         self._followed.pop(topic).cancel()
         del self._partitions[topic]

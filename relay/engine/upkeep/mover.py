@@ -5,18 +5,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from random import random
+from typing import NamedTuple
 
 import anyio
-from anyio.abc import TaskGroup
 
 from relay.core.dispatch import Dispatch
 from relay.core.errors import InvalidField, OtherLayout, ServiceError
-from relay.core.loop.call_ends import leave_call
 from relay.core.pacing import Jitter
 from relay.core.partitions import MAX_PARTITIONS, Layout, is_count
 from relay.core.policy import TopicPolicy
 from relay.core.ports import Layouts, Moves
 from relay.engine.clock import Clock
+from relay.engine.loop_starter import LoopStarter
 from relay.telemetry.metrics.catalogue import MOVED
 from relay.telemetry.metrics.instruments import Instruments
 
@@ -28,6 +28,14 @@ RETRY = 1.0
 """Seconds between two tries of a move that did not end."""
 
 log = logging.getLogger(__name__)
+
+
+class Watched(NamedTuple):
+    """A move that another relay does, its progress, and when it is left if there is no more until then."""
+
+    layout: Layout
+    progress: str
+    until: float
 
 
 class Mover:  # see 0084
@@ -52,24 +60,26 @@ class Mover:  # see 0084
         self._clock = clock
         self._instruments = instruments
         self._jitter = jitter
-        self._begun: dict[str, int] = {}
-        """The epochs of the moves that this relay has begun, by topic."""
+        self._ours: dict[str, int] = {}
+        """The epochs of the moves that this relay has begun, or has taken up, by topic."""
+        self._watched: dict[str, Watched] = {}
         self._at_work: set[str] = set()
         """The topics that have a task here."""
         self._early: set[str] = set()
         """Those that were heard of before there were tasks."""
-        self._tasks: TaskGroup | None = None
+        self._loops: LoopStarter | None = None
         layouts.changed.append(self._look)
 
     async def run(self) -> None:
         """Work until cancelled."""
         try:
-            async with anyio.create_task_group() as self._tasks:
+            async with anyio.create_task_group() as tasks:
+                self._loops = LoopStarter(tasks)
                 for topic in self._early:
                     self._look(topic)
                 await anyio.sleep_forever()
         finally:
-            self._tasks = None
+            self._loops = None
 
     async def begin(self, topic: str, partitions: int, *, rate: int = 0) -> Layout:
         """Begin a move, and do it; see `Moves.begin`. Raises `InvalidField` where that can't be,
@@ -86,27 +96,26 @@ class Mover:  # see 0084
         before = self._layouts.known(topic)
         layout = await self._moves.begin(topic, partitions, rate=rate)
         if before is None or before.epoch != layout.epoch:  # otherwise another relay has begun it
-            self._begun[topic] = layout.epoch  # before the task runs that `_look` has started
+            self._ours[topic] = layout.epoch  # before the task runs that `_look` has started
         return layout
 
     def _look(self, topic: str) -> None:
         layout = self._layouts.known(topic)
         if layout is None or not layout.towards or topic in self._at_work:
             return
-        if self._tasks is None:
+        if self._loops is None:
             self._early.add(topic)
             return
         self._at_work.add(topic)
-        self._tasks.start_soon(self._move, topic)
+        self._loops.start(self._move, topic)
 
     async def _move(self, topic: str) -> None:
         """Work on a topic until it is at rest."""
-        leave_call()
         said = False
         try:
             while (layout := self._layouts.known(topic)) is not None and layout.towards:
                 try:
-                    if self._begun.get(topic) == layout.epoch or await self._is_left(layout):
+                    if self._ours.get(topic) == layout.epoch or await self._is_left(layout):
                         await self._do(layout)
                 except OtherLayout:
                     pass  # the layout that it has is known by now, as a rule
@@ -123,12 +132,31 @@ class Mover:  # see 0084
                     await self._clock.sleep(RETRY)
         finally:
             self._at_work.discard(topic)
+            self._watched.pop(topic, None)
 
     async def _is_left(self, layout: Layout) -> bool:
-        """Wait for a while, and return whether nobody has moved anything meanwhile."""
-        before = await self._moves.last(layout)
-        await self._clock.sleep(PATIENCE * (1 + self._jitter() / 2))
-        return self._layouts.known(layout.topic) == layout and await self._moves.last(layout) == before
+        """Wait for a while, and return whether nobody has moved anything meanwhile: then the move is ours.
+
+        The wait goes on after an error: otherwise a move could be left for as long as nodes come and go.
+        """
+        topic = layout.topic
+        watched = self._watched.get(topic)
+        if watched is None or watched.layout != layout:
+            watched = self._watch(layout, await self._moves.last(layout))
+        await self._clock.sleep(max(watched.until - self._clock.now(), 0))
+        if self._layouts.known(topic) != layout:
+            return False
+        progress = await self._moves.last(layout)
+        if progress != watched.progress:
+            self._watch(layout, progress)
+            return False
+        self._ours[topic] = layout.epoch
+        return True
+
+    def _watch(self, layout: Layout, progress: str) -> Watched:
+        until = self._clock.now() + PATIENCE * (1 + self._jitter() / 2)
+        watched = self._watched[layout.topic] = Watched(layout, progress, until)
+        return watched
 
     async def _do(self, layout: Layout) -> None:
         rate, began, count = await self._moves.rate(layout), self._clock.now(), 0

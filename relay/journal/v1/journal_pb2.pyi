@@ -38,6 +38,8 @@ class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     KIND_LEFT: _ClassVar[Kind]
     KIND_ARRIVED: _ClassVar[Kind]
     KIND_RETURNED: _ClassVar[Kind]
+    KIND_TICKED: _ClassVar[Kind]
+    KIND_CHANGED: _ClassVar[Kind]
 
 class Adoption(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -73,6 +75,8 @@ KIND_PROMOTED: Kind
 KIND_LEFT: Kind
 KIND_ARRIVED: Kind
 KIND_RETURNED: Kind
+KIND_TICKED: Kind
+KIND_CHANGED: Kind
 ADOPTION_UNSPECIFIED: Adoption
 ADOPTION_INTENT: Adoption
 ADOPTION_LEASE: Adoption

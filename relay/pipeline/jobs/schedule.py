@@ -14,6 +14,7 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sf
 
 from relay.core.errors import InvalidField
+from relay.core.timers import REPLACE, OnConflict
 from relay.pipeline.inputs import preview
 from relay.pipeline.inputs.files_found import skipped
 from relay.pipeline.inputs.run_ids import MaxRejects, checked, derived
@@ -44,7 +45,7 @@ AGAIN = (
 )
 NOT_ASKED = (
     "Redis was not asked, so rows that a load would skip count as written: those that this run has "
-    "inserted before, and with --create-only those whose timers exist. {why}"
+    "inserted before, and those whose timers stand by --create-only or --on-conflict. {why}"
 )
 MENDED = "; rows that were inserted before it stay: once it is mended, --run-id {run} inserts only the others"
 COLD = "topic string, timer_id string, due_us long, expires_us long, envelope binary"
@@ -53,12 +54,13 @@ COLD = "topic string, timer_id string, due_us long, expires_us long, envelope bi
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """What to do. `horizon` is in microseconds from now: later timers go to the cold store by `chill`, which
+    """What to do. `spread` (microseconds) is the window in which each timer has a place. `horizon` is in
+    microseconds from now: later timers go to the cold store by `chill`, which
     returns how many rows it took; with None all go to Redis. `superseding` makes the function that ends what
     rests in the cold store of timers that go to Redis (`topic, timer_id`). `rejects` is where refused rows
     go; with None the first one ends the job. A `run_id` of None is derived from the input. With `replace`,
-    rows replace existing timers, even if this run has inserted them before. With `create_only`, existing
-    timers are left alone."""
+    rows replace existing timers, even if this run has inserted them before. `on_conflict`
+    says which timer stands where one exists."""
 
     target: Target
     source: Source
@@ -69,7 +71,8 @@ class Schedule:
     superseding: Callable[[], Callable[[DataFrame], int]] | None = None
     run_id: str | None = None
     replace: bool = False
-    create_only: bool = False
+    on_conflict: OnConflict = REPLACE
+    spread: int = 0
     max_rejects: MaxRejects | None = None
     dry_run: bool = False
 
@@ -90,11 +93,11 @@ def _run(spark: SparkSession, bar: Bar, job: Schedule) -> Summary:
     bar.step("looking at the rows")
     rows, empty = rows_of(spark, job.source)
     run_id = checked(job.run_id) if job.run_id is not None else derived(spark, job.source)
-    reading = Reading(job.target, job.source.constants, make_ids=True)
+    reading = Reading(job.target, job.source.constants, make_ids=True, spread=job.spread)
     load = Load(
         reading,
         "" if job.replace else run_id,
-        job.create_only,
+        job.on_conflict,
         job.max_rate,
         _until(job),
         dry=job.dry_run,

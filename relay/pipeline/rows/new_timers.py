@@ -53,6 +53,8 @@ def check(rows: pa.RecordBatch, reading: Reading) -> Checked:
     due = rules.instants(columns["due_time"], "due_time", bad, needed=True)
     expires = rules.instants(columns["expire_time"], "expire_time", bad, needed=False)
     rules.expiry(due, expires, bad)
+    if reading.spread:
+        rules.spread(due, expires, reading.spread, bad)
     rules.content(columns, topics, reading, bad)
     missing = rules.ids(columns["timer_id"], bad, reading)
     keep = np.ones(rows.num_rows, dtype=bool)
@@ -70,6 +72,8 @@ def check(rows: pa.RecordBatch, reading: Reading) -> Checked:
     if missing.any():
         made = pa.array(_made(topics, due, stored, missing), pa.string())
         ids = pc.replace_with_mask(ids, pa.array(missing), made)
+    if reading.spread:
+        due = due + rules.places(ids, reading.spread)
     groups = list(_by_topic(topics, ids, due, stored, expires))
     return Checked(groups, _rejected(rows, columns, bad), int(missing.sum()))
 

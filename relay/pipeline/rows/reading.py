@@ -47,13 +47,15 @@ class Reading:
     """How rows are read. `constants` stand for columns that are absent, or null in a row.
 
     With `make_ids` a row without timer_id gets one from its content, the same at every run, so equal rows are
-    one timer. `zone` is that of due times without one (TIMESTAMP_NTZ).
+    one timer. `zone` is that of due times without one (TIMESTAMP_NTZ). `spread` is the length, in
+    microseconds, over which timers are spread behind their due times, each to the place that its id decides.
     """
 
     target: Target
     constants: Mapping[str, str] = field(default_factory=dict)
     make_ids: bool = False
     zone: str | None = None
+    spread: int = 0
 
 
 def read(rows: pa.RecordBatch, reading: Reading) -> dict[str, pa.Array]:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from relay.core import validate
 from relay.core.errors import InvalidField
-from relay.core.instants import LATEST
+from relay.core.instants import LATEST, spread_of
 from relay.pipeline.rows.reading import Reading
 
 NO_TIME = "due_time: is missing, or not a time"
@@ -81,6 +81,21 @@ def expiry(due: np.ndarray[Any, Any], expires: np.ndarray[Any, Any], bad: dict[i
     """Check that an expiry is after the due time."""
     for n in np.flatnonzero((expires >= 0) & (expires <= due)).tolist():
         bad.setdefault(n, "expire_time: is not after due_time; give a later one, or none")
+
+
+def spread(
+    due: np.ndarray[Any, Any], expires: np.ndarray[Any, Any], window: int, bad: dict[int, str]
+) -> None:
+    """Check that every place within the window is a due time, and not after the expiry."""
+    for n in np.flatnonzero(due > LATEST - window).tolist():
+        bad.setdefault(n, "due_time: is after 9999 with spread; give an earlier one, or a shorter spread")
+    for n in np.flatnonzero((expires >= 0) & (expires < due + window)).tolist():
+        bad.setdefault(n, "expire_time: is within spread; give one behind due_time and spread, or none")
+
+
+def places(ids: pa.Array, window: int) -> np.ndarray[Any, Any]:
+    """Return each timer's place within the window, in microseconds."""
+    return np.array([spread_of(each, window) for each in ids.to_pylist()], dtype=np.int64)
 
 
 def content(

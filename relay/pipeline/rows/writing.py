@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from relay.core.errors import InvalidField, StoreError, StoreUnavailable
+from relay.core.timers import REPLACE, OnConflict
 from relay.pipeline.rows.dividing import Divided
 from relay.pipeline.rows.new_timers import check
 from relay.pipeline.rows.packing import Group
@@ -36,14 +37,15 @@ class Load:
     """What to write: rows due before `until` (microseconds; None means all), at most `max_rate` timers a
     second.
 
-    `run` is the id of the load's run: a timer that this run has inserted before is skipped, and with `spare`
-    so is one that exists. Without `run` each row replaces an existing timer. `dry` counts and writes nothing;
-    with `asks` it reads in Redis what would be skipped. With `strict` a refused row ends the load.
+    `run` is the id of the load's run: a timer that this run has inserted before is skipped, and so is a row
+    whose timer exists and stands by `on_conflict`. Without `run` each row replaces an existing timer. `dry`
+    counts and writes nothing; with `asks` it reads in Redis what would be skipped. With `strict` a refused
+    row ends the load.
     """
 
     reading: Reading
     run: str = ""
-    spare: bool = False
+    on_conflict: OnConflict = REPLACE
     max_rate: float | None = None
     until: int | None = None
     dry: bool = False
@@ -94,7 +96,8 @@ class _Counted:
 
     def put(self, group: Group) -> None:
         if self._load.asks:
-            found = self._ledger.foreseen(group.topic, group.ids(), spare=self._load.spare)
+            ids, due = group.ids(), group.due.tolist()
+            found = self._ledger.foreseen(group.topic, ids, due, on_conflict=self._load.on_conflict)
             self._known += found.known
             self._alive += found.alive
 
@@ -109,7 +112,7 @@ def why_not_asked(load: Load) -> str:
     topic = load.reading.constants.get("topic", "")
     try:
         with load.reading.target.open() as store:
-            RunLedger(store, load.run).foreseen(topic, [b"-"], spare=load.spare)
+            RunLedger(store, load.run).foreseen(topic, [b"-"], [0], on_conflict=load.on_conflict)
     except StoreUnavailable as failure:
         return f"It can't be reached: {explain(failure)}"
     except StoreError as failure:
@@ -134,7 +137,7 @@ class _Inserted:
     """Inserts each timer of the run once."""
 
     def __init__(self, store: BulkStore, load: Load) -> None:
-        self._inserting = Inserting(store, load.run, spare=load.spare)
+        self._inserting = Inserting(store, load.run, on_conflict=load.on_conflict)
         self._ledger = RunLedger(store, load.run)
         self._divided = Divided(
             store, self._inserting.insert, load.max_rate, last=False, decided=self._decided

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any, Self
 from relay.core import validate
 from relay.core.endpoints.redis_url import parse
 from relay.core.errors import InvalidField
+from relay.core.instants import LATEST, SECOND, micros
 from relay.core.journal import Journals
 from relay.core.policy import TopicPolicy
+from relay.core.timers import REPLACE, OnConflict
 from relay.store.bulk.store import BulkStore
 from relay.store.keys import KeyNames
 from relay.store.server.blocking import TIMEOUT, BlockingServer
@@ -174,3 +176,23 @@ def rate(options: Mapping[str, str], name: str = "max_rate") -> float | None:
     if not 0 < value < float("inf"):
         raise InvalidField(name, f"is {options[name]!r}; give a number of timers a second, more than 0")
     return value
+
+
+def on_conflict(options: Mapping[str, str], name: str = "on_conflict") -> OnConflict:
+    """Read which timer stands where one exists; by default the new one. Raises `InvalidField`."""
+    try:
+        return OnConflict(options.get(name, REPLACE.value).lower())
+    except ValueError:
+        known = " or ".join(each.value for each in OnConflict)
+        raise InvalidField(name, f"is {options[name]!r}; give {known}") from None
+
+
+def spread(options: Mapping[str, str], name: str = "spread") -> int:
+    """Read a number of seconds over which timers are spread; return microseconds. Raises `InvalidField`."""
+    try:
+        value = float(options.get(name, "0"))
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= LATEST / SECOND:
+        raise InvalidField(name, f"is {options[name]!r}; give a number of seconds, 0 or more")
+    return micros(value)

@@ -9,9 +9,13 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from relay.core.instants import from_score
+from relay.core.life import stands
 from relay.core.partitions import MAX_PARTITIONS, Layout, layout_of, partition_numbers
+from relay.core.timers import REPLACE, OnConflict
 from relay.store.bulk.columns_call import Elsewhere, PackedRows
 from relay.store.bulk.store import BATCH, BulkStore
+from relay.store.codec.lease_record import due_of
 from relay.store.server.scripts import Argument
 from relay.store.verbs import bulk
 
@@ -42,20 +46,20 @@ class Inserted(NamedTuple):
 class Inserting:  # see 0070
     """Inserts the timers of one run over a `BulkStore`'s connections, with `AHEAD` batches under way.
 
-    With `spare` an existing timer stays as it is; otherwise it is replaced.
+    `on_conflict` says which timer stands where one exists.
     """
 
-    def __init__(self, store: BulkStore, run: str, *, spare: bool = False) -> None:
+    def __init__(self, store: BulkStore, run: str, *, on_conflict: OnConflict = REPLACE) -> None:
         self._store = store
         self._run = run
-        self._spare = spare
+        self._on_conflict = on_conflict
         self.done = Inserted()
         """The counts of all batches whose replies have come."""
 
     def insert(self, partition: str, rows: PackedRows, elsewhere: Elsewhere | None = None) -> None:
         """Insert a batch that has each timer once. `flush` waits until it is done. `elsewhere` is that of
         `UnderWay.send`. Raises `StoreError`."""
-        call = bulk.insert(partition, self._run, KEPT, self._spare, rows.expires)
+        call = bulk.insert(partition, self._run, KEPT, rows.expires, self._on_conflict)
         self._store.send(call, rows, self._count, elsewhere)
 
     def flush(self) -> None:
@@ -97,26 +101,38 @@ class RunLedger:
         self._store.server.ask_each([("EXPIRE", key, KEPT) for key in homes])
         return self._has(homes, timer_ids, _name)
 
-    def foreseen(self, topic: str, timer_ids: Sequence[bytes], *, spare: bool) -> Inserted:
-        """What `Inserting` would make of these timers now, by reads alone."""
+    def foreseen(
+        self, topic: str, timer_ids: Sequence[bytes], due: Sequence[int], *, on_conflict: OnConflict
+    ) -> Inserted:
+        """What `Inserting` would make of these timers now, by reads alone; `due` in microseconds."""
         layout = self._layout(topic)
         decided = self._decided(layout, timer_ids, _name)
         alive = 0
-        if spare:
-            commands: list[Sequence[Argument]] = []
-            places: list[Sequence[int]] = []
-            for number, some in _by_number(layout.count, timer_ids).items():
-                timeline = self._store.server.keys.key("timeline", layout.partitions[number])
-                for part in _parts(some):
-                    commands.append(("ZMSCORE", timeline, *(timer_ids[n] for n in part)))
-                    places.append(part)
-            replies = self._store.server.ask_each(commands)
-            for part, scores in zip(places, replies, strict=True):
-                alive += sum(
-                    not decided[n] and score is not None for n, score in zip(part, scores, strict=True)
-                )
+        if on_conflict is not REPLACE:
+            living = self._living(layout, timer_ids)
+            alive = sum(not decided[n] and stands(on_conflict, there, due[n]) for n, there in living.items())
         known = sum(decided)
         return Inserted(len(timer_ids) - known - alive, known, alive)
+
+    def _living(self, layout: Layout, timer_ids: Sequence[bytes]) -> dict[int, int]:
+        """The due times of those that exist, by their places."""
+        commands: list[Sequence[Argument]] = []
+        places: list[Sequence[int]] = []
+        for number, some in _by_number(layout.count, timer_ids).items():
+            keys, partition = self._store.server.keys, layout.partitions[number]
+            for part in _parts(some):
+                names = [timer_ids[n] for n in part]
+                commands.append(("ZMSCORE", keys.key("timeline", partition), *names))
+                commands.append(("HMGET", keys.key("leases", partition), *names))
+                places.append(part)
+        replies = iter(self._store.server.ask_each(commands))
+        found: dict[int, int] = {}
+        for part, scores, records in zip(places, replies, replies, strict=True):
+            for n, score, record in zip(part, scores, records, strict=True):
+                if score is not None:
+                    due = due_of(record) if record else None
+                    found[n] = from_score(float(score)) if due is None else due
+        return found
 
     def is_told(self, topic: str, timer_ids: Sequence[bytes]) -> list[bool]:
         """Return for each timer whether this run has told the cold store of it."""

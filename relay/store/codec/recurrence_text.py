@@ -1,7 +1,7 @@
 """How recurrences lie in Redis: what is to recur, and where it stands, as JSON that people can read.
 
-A field that has its default is left out, and one that is not known is passed over, so that relays of two versions
-read each other's. Instants are whole microseconds.
+A field that has its default is left out, and one that is not known is passed over, so that relays of two
+versions read each other's. Instants are whole microseconds.
 """
 
 from __future__ import annotations
@@ -47,12 +47,13 @@ def read_rule(recurrence_id: str, text: bytes) -> Recurrence:
 
 
 def write_standing(standing: Standing) -> bytes:
-    """Write where a recurrence stands, behind the timer_id of its last occurrence; see `lua/lib/recurring.lua`."""
+    """Write where a recurrence stands, behind the timer_id of its last occurrence; see
+    `lua/lib/recurring.lua`."""
     said: dict[str, Any] = {"version": standing.version, "next": standing.next}
     for name in ("last_nominal", "buffered", "paused"):
         if (value := getattr(standing, name)) is not None:
             said[name] = value
-    for name in ("runs", "note", "backfills", "tzdata"):
+    for name in ("runs", "note", "further", "tzdata"):
         if value := getattr(standing, name):
             said[name] = value
     if standing.left_out:
@@ -79,7 +80,7 @@ def read_standing(text: bytes) -> Standing:
         buffered=said.get("buffered"),
         paused=said.get("paused"),
         note=said.get("note", ""),
-        backfills=said.get("backfills", 0),
+        further=said.get("further", 0),
         tzdata=said.get("tzdata", ""),
         recent=tuple(
             Past(nominal, timer_id, LeftOut(reason) if reason else None, lateness)

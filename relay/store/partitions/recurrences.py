@@ -11,10 +11,10 @@ from relay.core.instants import to_score
 from relay.core.partitions import LEAVING, Layout, layout_of, own_name
 from relay.core.recurring.recurrence import (
     Due,
-    Kept,
     Recurrence,
     RecurrencePage,
     Standing,
+    StoredRecurrence,
     Turn,
     Turned,
 )
@@ -44,12 +44,12 @@ class RedisRecurrences:
         self._server = server
         self._carrier = carrier
 
-    async def get(self, partition: str, recurrence_id: str) -> tuple[int, Kept | None]:
+    async def get(self, partition: str, recurrence_id: str) -> tuple[int, StoredRecurrence | None]:
         """See `RecurrenceStore.get`. One script call."""
         home = await self._home(partition, recurrence_id)
         return await self._read(home, recurrence_id)
 
-    async def _read(self, partition: str, recurrence_id: str) -> tuple[int, Kept | None]:
+    async def _read(self, partition: str, recurrence_id: str) -> tuple[int, StoredRecurrence | None]:
         with asking(partition):
             now, *found = await self._server.call(recur.get(partition, [recurrence_id]))
         return int(now), next(_kept(found), None)
@@ -75,30 +75,42 @@ class RedisRecurrences:
         return [_TURNED[word] for word in words]
 
     async def keep(
-        self, partition: str, recurrence: Recurrence, standing: Standing, stamp: bytes, now: int
+        self,
+        partition: str,
+        before: StoredRecurrence | None,
+        recurrence: Recurrence,
+        standing: Standing,
+        now: int,
+        *,
+        reason: str,
     ) -> bool:
         """See `RecurrenceStore.keep`. One script call."""
-        home = await self._home(partition, recurrence.recurrence_id)
         look = look_at(standing, now)
-        call = recur.keep(
-            home,
-            recurrence.recurrence_id,
-            stamp,
-            write_rule(recurrence),
-            write_standing(standing),
-            NEVER if look is None else look,
+        return await self._keep(
+            partition,
+            recur.Keeping(
+                recurrence.recurrence_id,
+                b"" if before is None else before.stamp,
+                write_rule(recurrence),
+                write_standing(standing),
+                NEVER if look is None else look,
+                0 if before is None else _next(before.standing),
+                _next(standing),
+                reason,
+            ),
         )
-        with asking(home):
-            return await self._server.call(call) == b"OK"
 
-    async def remove(self, partition: str, kept: Kept) -> bool:
+    async def remove(self, partition: str, kept: StoredRecurrence) -> bool:
         """See `RecurrenceStore.remove`. One script call."""
-        recurrence_id = kept.recurrence.recurrence_id
-        home = await self._home(partition, recurrence_id)
+        name, before = kept.recurrence.recurrence_id, _next(kept.standing)
+        return await self._keep(
+            partition, recur.Keeping(name, kept.stamp, "", "", NEVER, before, 0, "removed")
+        )
+
+    async def _keep(self, partition: str, keeping: recur.Keeping) -> bool:
+        home = await self._home(partition, keeping.recurrence_id)
         with asking(home):
-            return (
-                await self._server.call(recur.keep(home, recurrence_id, kept.stamp, "", "", NEVER)) == b"OK"
-            )
+            return await self._server.call(recur.keep(home, keeping)) == b"OK"
 
     async def page(self, layout: Layout, *, prefix: str, limit: int, cursor: str) -> RecurrencePage:
         """See `RecurrenceStore.page`. A script call for each partition, all at once."""
@@ -118,7 +130,9 @@ class RedisRecurrences:
         names = names[:limit]
         return RecurrencePage([found[name] for name in names], _write_cursor(names[-1]) if more else "")
 
-    async def _page(self, partition: str, limit: int, first: bytes, last: bytes) -> tuple[list[Kept], bool]:
+    async def _page(
+        self, partition: str, limit: int, first: bytes, last: bytes
+    ) -> tuple[list[StoredRecurrence], bool]:
         _, more, *found = await self._server.call(recur.page(partition, limit, first, last))
         return list(_kept(found)), bool(more)
 
@@ -135,13 +149,15 @@ class RedisRecurrences:
         return layout.filled(partition)
 
 
-def _kept(flat: Sequence[bytes]) -> Iterator[Kept]:
-    """What scripts say of recurrences; see `say_recurrence`. One that nobody can read is left out: it stays as
-    it is, and another version may know better."""
+def _kept(flat: Sequence[bytes]) -> Iterator[StoredRecurrence]:
+    """What scripts say of recurrences; see `say_recurrence`. One that nobody can read is left out: it stays
+    as it is, and another version may know better."""
     for n in range(0, len(flat), 4):
         name, rule, standing, stands = flat[n : n + 4]
         if rule and standing:
-            yield Kept(read_rule(name.decode(), rule), read_standing(standing), stands == b"1", standing)
+            yield StoredRecurrence(
+                read_rule(name.decode(), rule), read_standing(standing), stands == b"1", standing
+            )
 
 
 def _turn_words(turn: Turn, now: int) -> list[Argument]:
@@ -153,6 +169,9 @@ def _turn_words(turn: Turn, now: int) -> list[Argument]:
         "1" if kept.stands else "",
         write_standing(turn.standing),
         NEVER if look is None else look,
+        _next(kept.standing),
+        _next(turn.standing),
+        _reasons(turn),
         turn.cancel,
         len(turn.occurrences),
     ]
@@ -161,6 +180,20 @@ def _turn_words(turn: Turn, now: int) -> list[Argument]:
         content = envelope.encode(wanted.payload, each.headers, wanted.content_type)
         words += (each.timer_id, f"{to_score(each.due)!r}{expires}", content)
     return words
+
+
+def _next(standing: Standing) -> float:
+    return 0 if standing.next is None else to_score(standing.next)
+
+
+def _reasons(turn: Turn) -> str:
+    """Why instants that this turn has gone through have no occurrence; see KIND_TICKED."""
+    before, after = turn.kept.standing, turn.standing
+    counts = {
+        reason.value: count - before.left_out.get(reason, 0) for reason, count in after.left_out.items()
+    }
+    counts["buffered"] = (after.buffered is not None) - (before.buffered is not None)
+    return " ".join(f"{reason}={count}" for reason, count in counts.items() if count)
 
 
 def _bounds(prefix: bytes, after: bytes | None) -> tuple[bytes, bytes]:

@@ -17,13 +17,14 @@ from typing import Any, NamedTuple, Protocol, Self, TypeVar
 from redis.exceptions import NoScriptError, RedisError
 
 from relay.core.endpoints.redis_url import parse
+from relay.core.errors import StoreUnavailable
 from relay.core.journal import NO_JOURNALS, Journals
 from relay.core.partitions import Layout, layout_of
 from relay.store.keys import KeyNames
 from relay.store.server.cluster.blocking_nodes import BlockingNodes
 from relay.store.server.cluster.redirects import REFUSALS
 from relay.store.server.connect import options_of
-from relay.store.server.errors import translated_errors
+from relay.store.server.errors import translated_errors, words
 from relay.store.server.line import BLOCKING, Exchange, Line, OneServer, packed
 from relay.store.server.pool import told_by
 from relay.store.server.scripts import (
@@ -86,7 +87,8 @@ class BlockingServer:
     `send` puts commands on their way, `receive` reads as many replies, in the same order, whichever node
     answers first. What Redis refuses is an exception among the replies; a connection that is lost raises
     `StoreUnavailable`, and what was sent and not answered may have happened. That is never sent twice. The
-    error comes once Redis would refuse the scripts that were under way.
+    error comes once Redis would refuse the scripts that were under way. If replies to other commands are
+    awaited then, nobody could tell whose the next one is: from then on everything is refused, until `close`.
 
     What a node of a Cluster refuses because the slot has moved, or can't be had at present, was not done.
     Whoever calls with nothing else under way (`call`, `ask` and the like) is led to the right node; whoever
@@ -128,6 +130,8 @@ class BlockingServer:
             self._servers = OneServer(Line(options), hash_tags=self.keys.hash_tags)
         self._awaited: deque[Line] = deque()
         """Where each reply comes from that was not received yet."""
+        self._trouble = ""
+        """Why nothing can be sent or received any more."""
 
     def _choose_hints(self) -> None:
         self._scripts.publish_by(publish_command(is_sharded=self._servers.is_sharded))
@@ -190,7 +194,8 @@ class BlockingServer:
         sha = call.call.script.sha
         with self._lost():
             line = self._servers.line(call.call.keys)
-            line.send(call.encoded(line.until(), known=sha in line.told), 1)
+            with self._doubted(line):
+                line.send(call.encoded(line.until(), known=sha in line.told), 1)
         line.told.add(sha)
         self._awaited.append(line)
 
@@ -244,14 +249,16 @@ class BlockingServer:
         with self._lost():
             for line, group in groupby(commands, lambda command: self._servers.line(key_in(command))):
                 each = [packed(command) for command in group]
-                line.send(b"".join(each), len(each))
+                with self._doubted(line):
+                    line.send(b"".join(each), len(each))
                 self._awaited.extend([line] * len(each))
 
     def send_packed(self, data: bytes, replies: int, *keys: Argument) -> None:
         """Send packed commands ahead, which will have `replies` replies, to the node that has the keys."""
         with self._lost():
             line = self._servers.line(keys)
-            line.send(data, replies)
+            with self._doubted(line):
+                line.send(data, replies)
         self._awaited.extend([line] * replies)
 
     def receive(self, count: int) -> list[Any]:
@@ -259,9 +266,9 @@ class BlockingServer:
         with self._lost():
             return [self._received(self._awaited.popleft()) for _ in range(count)]
 
-    @staticmethod
-    def _received(line: Line) -> Any:
-        reply = line.receive()
+    def _received(self, line: Line) -> Any:
+        with self._doubted(line):
+            reply = line.receive()
         if is_refused(reply):
             line.told.clear()  # whoever refuses a call has not taken its script's text either
         return reply
@@ -334,24 +341,38 @@ class BlockingServer:
 
     def _check_free(self) -> None:
         """Raises `RuntimeError` while replies are awaited: the next one would be taken for another's."""
-        if self._awaited:
+        if self._awaited and not self._trouble:
             raise RuntimeError(f"{len(self._awaited)} replies are under way")
 
     @contextmanager
     def _lost(self) -> Iterator[None]:
         """Raise what goes wrong with a connection within the block once nothing that was sent can act any
         more. Raises `StoreUnavailable`."""
+        if self._trouble:
+            raise StoreUnavailable(f"a connection was lost before, with replies under way: {self._trouble}")
         with translated_errors():
             try:
                 yield
-            except (RedisError, OSError):
+            except (RedisError, OSError) as failure:
                 under_way = (line.given_up_at for line in self._servers.lines if line.waiting)
                 time.sleep(max(max(under_way, default=-math.inf) - monotonic(), 0.0))
+                if self._awaited:
+                    self._trouble = words(failure)
                 raise
+
+    @contextmanager
+    def _doubted(self, line: Line) -> Iterator[None]:
+        """Note where a connection is lost within the block."""
+        try:
+            yield
+        except (RedisError, OSError):
+            self._servers.doubt(line)
+            raise
 
     def close(self) -> None:
         """Leave; what is under way is not waited for."""
         self._awaited.clear()
+        self._trouble = ""
         for line in self._servers.lines:
             line.close()
 

@@ -30,6 +30,9 @@ WRITE_TTL = 10.0
 """Seconds after which Redis refuses what was sent to change something: a script call of a loader may stand
 behind `AHEAD` others."""
 
+IDLE = 1.0
+"""Seconds without a use after which a line is looked at before the next: its server may have closed it."""
+
 R = TypeVar("R")
 
 
@@ -51,10 +54,22 @@ class Line:
         """Replies that were not received yet."""
         self.given_up_at = -math.inf
         """When the last script that is under way is given up (monotonic seconds)."""
+        self._used_at = -math.inf
 
     def connect(self) -> None:
-        """Connect, if it isn't. Raises `NotMaster`, too."""
+        """Connect, if it isn't, or if the server has closed the line while nobody used it: what is sent then
+        would be lost. Raises `NotMaster`, too."""
+        now = monotonic()
+        if not self.waiting and now > self._used_at + IDLE and self._is_closed():
+            self._connection.disconnect()
         self._connection.connect()
+        self._used_at = now
+
+    def _is_closed(self) -> bool:
+        try:
+            return self._connection.is_connected and self._connection.can_read(timeout=0)
+        except (RedisError, OSError):
+            return True
 
     def until(self) -> int:
         """The instant after which Redis refuses a script that is sent now (microseconds, by its own clock).
@@ -166,6 +181,9 @@ class OneServer:
     def lead(self, keys: Sequence[Argument], attempt: Callable[[Exchange], R]) -> R:
         """Let `attempt` talk to the server."""
         return attempt(Exchange(self.line(keys)))
+
+    def doubt(self, line: Line) -> None:
+        """See `BlockingNodes.doubt`. There is nowhere else to look."""
 
 
 def asked(options: Mapping[str, Any], at: Address, *commands: Sequence[str]) -> list[Any]:

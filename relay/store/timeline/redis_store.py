@@ -90,7 +90,7 @@ class RedisStore:
         """See `TimerStore.schedule`. One script call."""
         new = NewTimers.of(timers)
         whens = map(
-            when_words, new.dues, new.delays, new.expires, new.expires_after, new.create, new.conditions
+            when_words, new.dues, new.delays, new.expires, new.expires_after, new.intents, new.conditions
         )
         contents = map(envelope.encode, new.payloads, new.headers, new.content_types)
         args: Iterable[bytes | str] = chain.from_iterable(zip(new.timer_ids, whens, contents, strict=True))

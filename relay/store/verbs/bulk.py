@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from relay.core.timers import REPLACE, OnConflict
 from relay.store.server.scripts import Call
-from relay.store.verbs.terms import Words, flag
+from relay.store.verbs.terms import KEEPS, Words, flag
 
 
 def replace(topic: str, expires: str) -> Call[int]:
@@ -14,9 +15,11 @@ def replace(topic: str, expires: str) -> Call[int]:
     return Call("bulk/replace", topic, (expires,), hints=True)
 
 
-def insert(topic: str, run: str, kept: int, spare: bool, expires: str) -> Call[Sequence[int]]:
+def insert(
+    topic: str, run: str, kept: int, expires: str, on_conflict: OnConflict = REPLACE
+) -> Call[Sequence[int]]:
     """The reply: how many were inserted, were in the ledger, and were alive and spared. `kept` in seconds."""
-    args = (kept, "spare" if spare else "", expires)
+    args = (kept, KEEPS.get(on_conflict, ""), expires)
     return Call("bulk/insert", topic, args, hints=True, run=run)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from relay.store.server.scripts import Argument, Call
 from relay.store.verbs.terms import Words
@@ -16,16 +17,27 @@ def turn(partition: str, max_waiting: int, turns: Iterable[Argument]) -> Call[Wo
     return Call("recur/turn", partition, (max_waiting, *turns), hints=True)
 
 
-def keep(
-    partition: str, recurrence_id: str, stood: Argument, rule: Argument, stands: Argument, look: Argument
-) -> Call[bytes]:
-    """Keep a recurrence, or remove it if `rule` is empty. The reply: a word."""
-    return Call("recur/keep", partition, (recurrence_id, stood, rule, stands, look))
+class Keeping(NamedTuple):
+    """The arguments of `recur/keep`; see its header."""
+
+    recurrence_id: str
+    stood: Argument
+    rule: Argument
+    stands: Argument
+    look: Argument
+    before: Argument
+    following: Argument
+    reason: str
+
+
+def keep(partition: str, keeping: Keeping) -> Call[bytes]:
+    """Keep a recurrence, or remove it if its rule is empty. The reply: a word."""
+    return Call("recur/keep", partition, keeping)
 
 
 def due(partition: str, limit: int) -> Call[Words]:
-    """The reply: now, when to look at the next one; then id, rule, standing, and whether its last occurrence is there, of
-    each."""
+    """The reply: now, when to look at the next one; then id, rule, standing, and whether its last occurrence
+    is there, of each."""
     return Call("recur/due", partition, (limit, PAGE_BYTES))
 
 

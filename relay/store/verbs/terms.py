@@ -7,7 +7,10 @@ from typing import Any
 
 from relay.core.instants import to_score
 from relay.core.outcomes import Limits
-from relay.core.timers import NO_CONDITION, Condition
+from relay.core.timers import NO_CONDITION, REPLACE, Condition, Debounce, Intent, OnConflict
+
+KEEPS = {OnConflict.KEEP_EARLIEST: "<", OnConflict.KEEP_LATEST: ">", OnConflict.KEEP_EXISTING: "c"}
+"""How the scripts are told which timer stands, where that is not the new one."""
 
 
 def limit_words(limits: Limits) -> tuple[str | int, ...]:
@@ -26,7 +29,7 @@ def when_words(
     delay: int | None,
     expires: int | None = None,
     expires_after: int | None = None,
-    create: bool = False,
+    intent: Intent = REPLACE,
     condition: Condition = NO_CONDITION,
 ) -> str:
     """Write when a timer is due, and on what terms; see `timeline/schedule.lua`."""
@@ -35,11 +38,18 @@ def when_words(
         when += f";e{to_score(expires)!r}"
     elif expires_after is not None:
         when += f";x{expires_after}"
-    if create:
-        when += ";c"
+    if intent is not REPLACE:
+        when += f";{intent_words(intent)}"
     if condition is not NO_CONDITION:
         when += f";{condition_words(condition)}"
     return when
+
+
+def intent_words(intent: Intent) -> str:
+    """Write what becomes of a timer that has the new one's id, which is not only replaced."""
+    if isinstance(intent, Debounce):
+        return "b" if intent.at_most is None else f"b{intent.at_most}"
+    return KEEPS[intent]
 
 
 def condition_words(condition: Condition) -> str:

@@ -173,22 +173,42 @@ class Cluster:
         """The old way, first step: keys of the topic's slot that are not at the source are asked for at the
         target."""
         slot = slot_of(topic)
-        self.tell(target, "CLUSTER", "SETSLOT", slot, "IMPORTING", self.id_of(source))
-        self.tell(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", self.id_of(target))
+        self._set_slot(target, slot, "IMPORTING", self.id_of(source))
+        self._set_slot(source, slot, "MIGRATING", self.id_of(target))
+
+    def _set_slot(self, node: RunningServer, slot: int, *what: str) -> None:
+        """Tell a node of a slot. Valkey refuses that for as long as its replicas have not heard of it."""
+
+        def is_told() -> bool:
+            try:
+                self.tell(node, "CLUSTER", "SETSLOT", slot, *what)
+            except redis.ResponseError as refusal:
+                if "NOREPLICAS" not in str(refusal):
+                    raise
+                return False
+            return True
+
+        eventually(is_told, "the replicas of the node know of the slot")
 
     def carry(self, topic: str, source: RunningServer, target: RunningServer, *, most: int = 1000) -> int:
-        """The old way, second step: at most `most` keys of the slot go over; return how many did."""
+        """The old way, second step: at most `most` keys of the slot go over; return how many were to."""
         with source.client() as client:
             keys = cast("list[bytes]", client.execute_command("CLUSTER GETKEYSINSLOT", slot_of(topic), most))
             if keys:
-                client.execute_command("MIGRATE", "127.0.0.1", port_of(target), "", 0, 60_000, "KEYS", *keys)
+                try:
+                    client.execute_command(
+                        "MIGRATE", "127.0.0.1", port_of(target), "", 0, 60_000, "KEYS", *keys
+                    )
+                except redis.ResponseError as refusal:
+                    if "CLUSTERDOWN" not in str(refusal):  # for a moment, as nodes miss each other's words
+                        raise
         return len(keys)
 
     def end_move(self, topic: str, target: RunningServer) -> None:
         """The old way, last step: the target owns the slot, and all nodes are told."""
         for node in [target, *(node for node in self.running if node is not target)]:
             if self.role_of(node) == "master":
-                self.tell(node, "CLUSTER", "SETSLOT", slot_of(topic), "NODE", self.id_of(target))
+                self._set_slot(node, slot_of(topic), "NODE", self.id_of(target))
 
     def move(self, topic: str, target: RunningServer) -> None:
         """The whole old way: the topic's slot and all of its keys."""

@@ -38,7 +38,19 @@ BEHIND = 4_000
 """Bytes of replication that a replica lacks before its master is killed."""
 
 Held = tuple[str, str]
-"""The key of a timeline, and the id of a timer on it."""
+"""The key of a timeline, and the id of a timer on it, or on its way from it to another one."""
+
+ON_ITS_WAY = """
+local found, timers = redis.call('HGETALL', KEYS[1]), {}
+for n = 1, #found, 2 do
+  if string.sub(found[n], 1, 1) == 't' then
+    timers[#timers + 1] = string.sub(found[n], 2)
+    timers[#timers + 1] = cmsgpack.unpack(found[n + 1])[3] or ''
+  end
+end
+return timers
+"""
+"""The ids and envelopes of what a move has taken out of a partition; see lua/move/leave.lua."""
 
 
 @dataclass(frozen=True)
@@ -188,6 +200,12 @@ def timers_at(*nodes: RunningServer) -> dict[Held, int]:
                 for name, text in zip(names, texts, strict=True):
                     if text is not None:
                         found[key.decode(), name.decode()] = int(envelope.decode(text).payload)
+            for key in cast("list[bytes]", client.keys("timers_leases:*#move")):
+                way = cast("list[bytes]", client.eval(ON_ITS_WAY, 1, key))
+                old = key.decode().replace("leases", "timeline", 1).removesuffix("#move")
+                for name, text in zip(way[::2], way[1::2], strict=True):
+                    if text:
+                        found[old, name.decode()] = int(envelope.decode(text).payload)
     return found
 
 

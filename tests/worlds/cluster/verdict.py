@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -30,12 +30,14 @@ and the next one finds no master for longer than that."""
 @dataclass(frozen=True)
 class Verdict:
     """`asked` are all calls, each answered, and no two with the same due time of one timer; `events` those of
-    the handlers; `undone` what failovers have undone; `left` the timers that are still there."""
+    the handlers; `undone` what failovers have undone; `left` the timers that are still there; `retired` the
+    timelines of partitions that are not in use any more."""
 
     asked: Sequence[AskedFor]
     events: Sequence[Event]
     undone: Sequence[Undone] = ()
     left: Mapping[Held, int] = field(default_factory=dict)
+    retired: Collection[str] = ()
 
     @cached_property
     def calls(self) -> Mapping[str, list[AskedFor]]:
@@ -84,8 +86,19 @@ class Verdict:
     @property
     def is_over(self) -> bool:
         """Whether nothing is on its way any more: what is left was brought back by failovers."""
-        left = {(timer_id, due) for (_, timer_id), due in self.left.items()}
+        left = {(held[1], due) for held, due in self.left.items() if held not in self.stranded}
         return not self.lost and left <= self.overtaken.keys()
+
+    @cached_property
+    def stranded(self) -> set[Held]:
+        """What failovers have brought back to where nobody takes it: a move had emptied the partition, and
+        was over."""
+        return {
+            held
+            for held, due in self.left.items()
+            if held[0] in self.retired
+            and any(each.had != due == each.has for each in self._undone_of[held[1]])
+        }
 
     @property
     def twice(self) -> int:
@@ -126,7 +139,7 @@ class Verdict:
             f"undone {len(self.ghosts)}, and by failovers {len(self.overtaken) - len(self.ghosts)}",
             f"{len(self.undone)} changes undone by failovers",
             f"{self.twice} handled twice",
-            f"{len(self.left)} left",
+            f"{len(self.left)} left, of them {len(self.stranded)} in partitions that are not in use",
         )
         return "; ".join([*told, *map(str, few)])
 

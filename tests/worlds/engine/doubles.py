@@ -338,7 +338,8 @@ class Beats(Doors):
     async def beat(self, topic: str, relay: str, *, lasts: int) -> Sequence[str]:
         async def work() -> Sequence[str]:
             now, until = self._clock(), self._until.get(topic, {}) | {relay: self._clock() + lasts}
-            self._until[topic] = {name: end for name, end in until.items() if end > now}
+            last = now + lasts if lasts else math.inf  # the clock has stepped back
+            self._until[topic] = {name: end for name, end in until.items() if now < end <= last}
             return list(self._until[topic])
 
         return await self.through("beat", topic, work, (relay, lasts))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from relay.store.codec import envelope
+from relay.store.codec import envelope, lease_record
 from relay.store.codec.lease_record import NO_NONCE, LeaseRecord
 from tests.worlds.scripts.asking import N1
 
@@ -27,6 +27,16 @@ def record(state: int, score: float, *, due: float, nonce: bytes = NO_NONCE, **r
     fields = {"received": 0, "suspect": 0, "approximate": 0, "attempts": 0, "claims": 1, "occurrence": N1}
     fields |= {"expires": 0.0}
     return LeaseRecord(version=2, state=state, score=score, due=due, nonce=nonce, **{**fields, **rest})
+
+
+def limited(at: float, limit: float) -> str:
+    """What stands in the place of the record of a debounced timer with a limit; see 0090."""
+    return f"debounced {at:.17g} until {limit:.17g}"
+
+
+def packed(found: LeaseRecord | str) -> bytes:
+    """The bytes of that."""
+    return found.encode() if isinstance(found, str) else lease_record._RECORD.pack(*found)
 
 
 class Letter(NamedTuple):
@@ -51,6 +61,8 @@ class State(NamedTuple):
     leases: dict[str, LeaseRecord]
     dead: tuple[Letter, ...] = ()
     pause: int | None = None
+    limits: Mapping[str, str] = {}
+    """What stands in the places of records."""
 
     def of(self, timer_id: str) -> tuple[float | None, bytes | None, LeaseRecord | None]:
         """What they hold of one timer."""
@@ -60,9 +72,13 @@ class State(NamedTuple):
 EMPTY = State({}, {}, {})
 
 
-def alone(timer_id: str, at: float, lease: LeaseRecord | None = None, *, stored: bytes = ENVELOPE) -> State:
+def alone(
+    timer_id: str, at: float, lease: LeaseRecord | str | None = None, *, stored: bytes = ENVELOPE
+) -> State:
     """The state of a topic with one timer."""
-    return State({timer_id: at}, {timer_id: stored}, {timer_id: lease} if lease else {})
+    records = {timer_id: lease} if isinstance(lease, LeaseRecord) else {}
+    limits = {timer_id: lease} if isinstance(lease, str) else {}
+    return State({timer_id: at}, {timer_id: stored}, records, limits=limits)
 
 
 def text_of_id(timer_id: bytes) -> str:

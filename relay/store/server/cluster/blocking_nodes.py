@@ -95,6 +95,12 @@ class BlockingNodes:  # see 0085
                 self.known()
                 way.look_again()
 
+    def doubt(self, line: Line) -> None:
+        """Look at the Cluster before the next call, since the line was lost: its node may have died."""
+        for place, each in self._lines.items():
+            if each is line:
+                self._slots.doubt(place)
+
     def _told(self, attempt: Callable[[Exchange], Any], way: Way) -> Any:
         """What came of a try, a refusal among it."""
         try:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -25,6 +26,18 @@ from relay.store.server.pool import Client, MasterPool
 from relay.store.server.scripts import Argument
 
 R = TypeVar("R")
+
+
+@contextmanager
+def told_of(place: str) -> Iterator[None]:
+    """Turn redis-py's errors into Relay's within the block, and have them name the place. Raises
+    `StoreError`."""
+    try:
+        with translated_errors():
+            yield
+    except StoreUnavailable as failure:
+        failure.place = failure.place or place
+        raise
 
 
 class AskingPool:
@@ -176,24 +189,29 @@ class Cluster:  # see 0081
         What a node refuses because it has not, or not yet, what is asked for, or because it has become a
         replica, did nothing: it is tried again where the node says, or after a while, until `deadline`
         (monotonic seconds). Raises `GivenUp` then if the node is well and the slot on its way, otherwise
-        `StoreUnavailable`. All else is raised as it comes: a lost reply never leads to a second try.
+        `StoreUnavailable`, as for a node that can't be reached; it names the node. All else is raised as it
+        comes: a lost reply never leads to a second try.
         """
         await self.topology.known()
         way = Way(self.topology, keys)
         while True:
-            node = self.node(way.place)
+            place = way.place
+            node = self.node(place)
             try:
                 return await attempt(node.asking if way.asking else node.client)
             except REFUSALS as refusal:
                 if way.sends_on(refusal):
                     continue
             except (RedisConnectionError, RedisTimeoutError, OSError, OpenOutcome):
-                self.topology.doubt(way.place)
-                raise
+                self.topology.doubt(place)
+                with told_of(place):
+                    raise
             except GivenUp:
                 if way.refusal is None:
                     raise
-            await asyncio.sleep(way.wait(deadline))
+            with told_of(place):
+                wait = way.wait(deadline)
+            await asyncio.sleep(wait)
             way.look_again()
 
     async def spread(
@@ -249,7 +267,7 @@ class Cluster:  # see 0081
     ) -> list[Any]:
         """The replies of one node; one that can't be reached is its error in the place of each."""
         try:
-            with translated_errors():
+            with told_of(place):
                 return await attempt(self.node(place).client, numbers)
         except StoreError as failure:
             self.topology.doubt(place)

@@ -1,0 +1,267 @@
+"""What a tick makes of a recurrence: every nominal instant has an occurrence, or is counted under a
+reason."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from relay.core.instants import SECOND, spread_of
+from relay.core.partitions import partition_number
+from relay.core.recurring.nominal import Nominal
+from relay.core.recurring.recurrence import (
+    CatchUp,
+    LeftOut,
+    Overlap,
+    Recurrence,
+    Standing,
+    StoredRecurrence,
+    Turn,
+)
+from relay.core.recurring.rule import Rule
+from relay.core.recurring.turns import LOOK_AGAIN, MOST, RECENT, backfilled, look_at, triggered, turn
+
+START = 1_767_225_600 * SECOND  # 2026-01-01
+MINUTE = 60 * SECOND
+
+
+def kept(
+    *, stands: bool = False, following: int | None = START, last: str = "", **wanted: object
+) -> StoredRecurrence:
+    recurrence = Recurrence("r", Rule(every=MINUTE), b"x", **wanted)  # type: ignore[arg-type]
+    return StoredRecurrence(recurrence, Standing(version=1, next=following, last=last), stands, b"")
+
+
+def minutes(since: int = START, count: int = 10_000) -> list[Nominal]:
+    return [Nominal(since + n * MINUTE, 0) for n in range(count)]
+
+
+def names(made: Turn) -> list[str]:
+    return [each.timer_id for each in made.occurrences]
+
+
+def again(made: Turn, *, stands: bool) -> StoredRecurrence:
+    return StoredRecurrence(made.kept.recurrence, made.standing, stands, b"")
+
+
+def test_an_occurrence() -> None:
+    """An ordinary timer, due at its nominal instant, whose headers say what it is."""
+    first = turn(kept(headers={"a": "b"}), minutes(), START + 5, "2026a")
+    (occurrence,) = first.occurrences
+    assert (occurrence.timer_id, occurrence.due) == ("r@2026-01-01T00:00:00Z", START)
+    assert occurrence.headers == {
+        "a": "b",
+        "relay-recurrence": "r",
+        "relay-nominal-time": "2026-01-01T00:00:00Z",
+        "relay-run": "1",
+    }
+    standing = first.standing
+    assert (standing.next, standing.last, standing.runs) == (START + MINUTE, occurrence.timer_id, 1)
+    assert (standing.last_nominal, standing.tzdata) == (START, "2026a")
+    assert [(each.timer_id, each.lateness) for each in standing.recent] == [(occurrence.timer_id, 5)]
+    second = turn(again(first, stands=False), minutes(START + MINUTE), START + MINUTE, "2026a")
+    assert second.occurrences[0].headers["relay-previous"] == occurrence.timer_id
+    assert second.occurrences[0].headers["relay-run"] == "2"
+    assert partition_number(occurrence.timer_id, 1024) == partition_number("r", 1024)
+
+
+def test_before_its_time() -> None:
+    """A look that comes early makes nothing: an occurrence is never early."""
+    made = turn(kept(), minutes(), START - 1, "")
+    assert (made.occurrences, made.standing.next, made.standing.left_out) == ([], START, {})
+
+
+def test_jitter() -> None:
+    """By the recurrence's id, always the same, within the window, and never before the instant."""
+    made = turn(
+        kept(jitter=MINUTE, overlap=Overlap.ALLOW, catch_up=CatchUp.ALL), minutes(), START + MINUTE, ""
+    )
+    late = {each.due - START - n * MINUTE for n, each in enumerate(made.occurrences)}
+    assert late == {spread_of("r", MINUTE)}
+    assert 0 < spread_of("r", MINUTE) < MINUTE
+
+
+@pytest.mark.parametrize(
+    ("overlap", "coming", "cancelled", "left", "buffered"),
+    [
+        (Overlap.SKIP, 0, "", 1, None),
+        (Overlap.BUFFER, 0, "", 0, START),
+        (Overlap.ALLOW, 1, "", 0, None),
+        (Overlap.CANCEL, 1, "r@before", 0, None),
+    ],
+)
+def test_the_one_before_has_not_ended(
+    overlap: Overlap, coming: int, cancelled: str, left: int, buffered: int | None
+) -> None:
+    made = turn(kept(stands=True, last="r@before", overlap=overlap), minutes(), START, "")
+    assert (len(made.occurrences), made.cancel) == (coming, cancelled)
+    assert made.standing.left_out.get(LeftOut.OVERLAP, 0) == left
+    assert made.standing.buffered == buffered
+
+
+def test_one_is_buffered() -> None:
+    """Until the one before has ended; further ones are counted. It is looked at again and again meanwhile."""
+    first = turn(kept(stands=True, last="r@before", overlap=Overlap.BUFFER), minutes(), START, "")
+    assert look_at(first.standing, START) == START + LOOK_AGAIN
+    second = turn(again(first, stands=True), minutes(START + MINUTE), START + MINUTE, "")
+    assert (second.standing.buffered, second.standing.left_out) == (START, {LeftOut.OVERLAP: 1})
+    third = turn(again(second, stands=False), minutes(START + 2 * MINUTE), START + 61 * SECOND, "")
+    assert names(third) == ["r@2026-01-01T00:00:00Z"]
+    assert (third.standing.buffered, third.standing.next) == (None, START + 2 * MINUTE)
+
+
+def test_what_is_buffered_waits_while_it_is_paused() -> None:
+    first = turn(kept(stands=True, last="r@before", overlap=Overlap.BUFFER), minutes(), START, "")
+    paused = replace(first.standing, paused=START)
+    made = turn(
+        StoredRecurrence(first.kept.recurrence, paused, False, b""), minutes(START + MINUTE), START + 1, ""
+    )
+    assert (names(made), made.standing.buffered) == ([], START)
+
+
+def test_a_pause() -> None:
+    """Instants pass and are counted."""
+    standing = Standing(version=2, next=START, paused=START - 1)
+    made = turn(StoredRecurrence(kept().recurrence, standing, False, b""), minutes(), START + MINUTE, "")
+    assert (names(made), made.standing.left_out) == ([], {LeftOut.PAUSED: 2})
+    assert made.standing.next == START + 2 * MINUTE
+
+
+@pytest.mark.parametrize(
+    ("catch_up", "window", "came"),
+    [
+        (CatchUp.LATEST, None, 1),
+        (CatchUp.ALL, None, 61),
+        (CatchUp.ALL, 10 * MINUTE, 11),
+        (CatchUp.NONE, None, 2),
+        (CatchUp.NONE, 0, 1),
+    ],
+)
+def test_after_an_outage(catch_up: CatchUp, window: int | None, came: int) -> None:
+    """Of 61 minutes, the last of them just now; what is left out is counted."""
+    recurrence = kept(overlap=Overlap.ALLOW, catch_up=catch_up, window=window)
+    made = turn(recurrence, minutes(), START + 60 * MINUTE, "")
+    assert names(made)[-1] == "r@2026-01-01T01:00:00Z"
+    assert len(made.occurrences) == came
+    assert made.standing.left_out.get(LeftOut.CATCH_UP, 0) == 61 - came
+
+
+def test_an_outage_that_one_turn_does_not_go_through() -> None:
+    """Nothing comes before the latest is known; the next turn goes on."""
+    now = START + (MOST + 10) * MINUTE
+    first = turn(kept(), minutes(), now, "")
+    assert (names(first), first.standing.next) == ([], START + MOST * MINUTE)
+    assert first.standing.left_out == {LeftOut.CATCH_UP: MOST}
+    assert len(first.standing.recent) == RECENT
+    second = turn(again(first, stands=False), minutes(START + MOST * MINUTE), now, "")
+    assert len(second.occurrences) == 1
+    assert second.standing.left_out == {LeftOut.CATCH_UP: MOST + 10}
+
+
+def test_a_rule_that_ends() -> None:
+    """And one that may run so often."""
+    ended = turn(kept(overlap=Overlap.ALLOW, catch_up=CatchUp.ALL), minutes(count=3), START + 9 * MINUTE, "")
+    assert (len(ended.occurrences), ended.standing.next) == (3, None)
+    assert look_at(ended.standing, START) is None
+    limited = turn(
+        kept(overlap=Overlap.ALLOW, catch_up=CatchUp.ALL, max_runs=2), minutes(), START + 9 * MINUTE, ""
+    )
+    assert (len(limited.occurrences), limited.standing.next) == (2, None)
+
+
+def test_the_rules_own_reasons() -> None:
+    """The latest is then the last one that may fire."""
+    nominals = [
+        Nominal(START, 0),
+        Nominal(START + MINUTE, 0, "calendar"),
+        Nominal(START + 2 * MINUTE, 0, "gap"),
+        Nominal(START + 9 * MINUTE, 0),
+    ]
+    made = turn(kept(), nominals, START + 5 * MINUTE, "")
+    assert names(made) == ["r@2026-01-01T00:00:00Z"]
+    assert made.standing.left_out == {LeftOut.CALENDAR: 1, LeftOut.GAP: 1}
+    assert made.standing.next == START + 9 * MINUTE
+
+
+def test_cancelling_within_a_turn() -> None:
+    """The one before is cancelled once; of the turn's own only the last one comes."""
+    recurrence = kept(stands=True, last="r@before", overlap=Overlap.CANCEL, catch_up=CatchUp.ALL)
+    made = turn(recurrence, minutes(count=3), START + 9 * MINUTE, "")
+    assert (names(made), made.cancel) == (["r@2026-01-01T00:02:00Z"], "r@before")
+    assert made.standing.left_out == {LeftOut.OVERLAP: 2}
+    assert made.standing.runs == 1
+
+
+def test_a_trigger() -> None:
+    """Now, beside the rule, whose next instant stays; in the way of what overlaps."""
+    made = triggered(kept(following=START + MINUTE), START + 1)
+    assert names(made) == ["r@2026-01-01T00:00:00.000001Z~2"]
+    assert names(triggered(again(made, stands=False), START + 1)) == ["r@2026-01-01T00:00:00.000001Z~3"]
+    assert (made.standing.next, made.standing.runs) == (START + MINUTE, 1)
+    in_its_way = triggered(kept(stands=True, last="r@before", overlap=Overlap.BUFFER), START)
+    assert (names(in_its_way), in_its_way.standing) == ([], in_its_way.kept.standing)
+
+
+def test_a_backfill() -> None:
+    """Further runs of instants, one after the other, each time under other names."""
+    instants = [START, START + MINUTE]
+    made = backfilled(kept(following=START + 9 * MINUTE), instants, START + 5 * MINUTE, SECOND)
+    assert names(made) == ["r@2026-01-01T00:00:00Z~2", "r@2026-01-01T00:01:00Z~2"]
+    assert [each.due for each in made.occurrences] == [START + 5 * MINUTE, START + 5 * MINUTE + SECOND]
+    more = backfilled(again(made, stands=True), instants, START + 6 * MINUTE, 0)
+    assert names(more) == ["r@2026-01-01T00:00:00Z~3", "r@2026-01-01T00:01:00Z~3"]
+    assert more.standing.next == START + 9 * MINUTE
+
+
+looks = st.lists(
+    st.tuples(st.integers(0, 30 * 60), st.booleans(), st.sampled_from(["", "", "", "pause", "resume"])),
+    min_size=1,
+    max_size=12,
+)
+
+
+@settings(max_examples=300)
+@given(
+    overlap=st.sampled_from(Overlap),
+    catch_up=st.sampled_from(CatchUp),
+    window=st.one_of(st.none(), st.integers(0, 3600).map(lambda s: s * SECOND)),
+    reasons=st.lists(st.sampled_from(["", "", "", "gap", "calendar"]), min_size=40, max_size=40),
+    looks=looks,
+)
+def test_no_instant_is_lost_or_doubled(
+    overlap: Overlap,
+    catch_up: CatchUp,
+    window: int | None,
+    reasons: list[str],
+    looks: list[tuple[int, bool, str]],
+) -> None:
+    """Whenever it is looked at, and whatever has become of the last occurrence: each instant that has passed
+    has one occurrence, or one reason, or is the one that is buffered."""
+    nominals = [Nominal(START + n * MINUTE, 0, reason) for n, reason in enumerate(reasons)]
+    now, stands = START, False
+    current = kept(overlap=overlap, catch_up=catch_up, window=window)
+    came: Counter[str] = Counter()
+    for seconds, has_ended, what in looks:
+        now += seconds * SECOND
+        if what:
+            paused = now if what == "pause" else None
+            current = replace(current, standing=replace(current.standing, paused=paused))
+        current = replace(current, stands=stands and not has_ended)
+        since = current.standing.next
+        ahead = [] if since is None else [each for each in nominals if each.instant >= since]
+        made = turn(current, ahead, now, "")
+        came.update(names(made))
+        assert all(each.due <= now for each in made.occurrences)
+        stands = (made.kept.stands and not made.cancel) or bool(made.occurrences)
+        current = again(made, stands=stands)
+        standing = current.standing
+        passed = [each for each in nominals if each.instant <= now]
+        left = sum(standing.left_out.values())
+        assert len(came) + left + (standing.buffered is not None) == len(passed)
+        assert set(came.values()) <= {1}
+        assert standing.left_out.get(LeftOut.GAP, 0) == sum(each.left_out == "gap" for each in passed)
+        assert standing.runs == len(came)

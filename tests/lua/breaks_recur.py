@@ -1,0 +1,55 @@
+"""One-line breaks of what lets each nominal instant of a recurrence have one occurrence, and the scenarios
+that notice each."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from tests.lua import test_recur as recur
+from tests.lua.killers_failure import Scenario
+from tests.worlds.scripts.rules import Break
+
+OF_RECUR = {
+    "turns of what was read before": Break("recur/turn", "turns-compare-standing", "if false then", lines=1),
+    "turns whatever has become of the last one": Break(
+        "recur/turn", "turns-compare-last", "elseif false then"
+    ),
+    "an occurrence replaces what has its name": Break(
+        "recur/turn", "living-occurrences-stay", "found[#found + 1] = at"
+    ),
+    "a full topic takes occurrences": Break("recur/turn", "full-topic-turns-later"),
+    "nothing is cancelled": Break("recur/turn", "turns-cancel"),
+    "a turn is not told": Break("recur/turn", "turn-noted"),
+    "an old record counts for an occurrence": Break("recur/turn", "turn-clears-records"),
+    "nobody wakes for an occurrence": Break("recur/turn", "turn-hints"),
+    "changes of what was read before": Break("recur/keep", "changes-compare-standing"),
+    "what is not due is read": Break(
+        "recur/due", "due-recurrences-only", "if i > 2 * limit or bytes > max_bytes then"
+    ),
+    "recurrences stay behind": Break("lib/move", "recurrences-move"),
+}
+
+pauses = partial(recur.test_a_change_while_a_turn_is_computed, change="pause")
+removals = partial(recur.test_a_change_while_a_turn_is_computed, change="remove")
+
+KILLERS: dict[str, tuple[Scenario, ...]] = {
+    "turns of what was read before": (
+        recur.test_two_relays_turn,
+        recur.test_a_late_turn_of_what_has_run,
+        pauses,
+        removals,
+    ),
+    "turns whatever has become of the last one": (
+        recur.test_the_last_one_ends_while_a_turn_is_computed,
+        recur.test_the_last_one_comes_back_while_a_turn_is_computed,
+    ),
+    "an occurrence replaces what has its name": (recur.test_an_occurrence_that_is_there_already,),
+    "a full topic takes occurrences": (recur.test_a_full_topic,),
+    "nothing is cancelled": (recur.test_the_one_before_is_cancelled,),
+    "a turn is not told": (recur.test_turns_in_the_journal,),
+    "an old record counts for an occurrence": (recur.test_what_is_left_of_a_timer_of_the_name,),
+    "nobody wakes for an occurrence": (recur.test_a_turn_wakes_pollers,),
+    "changes of what was read before": (recur.test_two_who_change_one, recur.test_two_who_create_one),
+    "what is not due is read": (recur.test_what_is_due,),
+    "recurrences stay behind": (recur.test_a_recurrence_moves,),
+}
