@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
-from relay.api import recurrence_values as values
 from relay.api import times
+from relay.api.recurring import values
 from relay.core import validate
 from relay.core.errors import InvalidField
 from relay.core.ports import MAX_PER_CALL
