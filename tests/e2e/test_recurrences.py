@@ -21,7 +21,7 @@ from relay.client import (
 )
 from relay.client.calls.recurrence_values import length_of
 from relay.client.calls.recurrences import Recurrences, SyncRecurrences
-from tests.worlds.relay.processes import Relay
+from tests.worlds.relay.processes import Ran, Relay, command
 from tests.worlds.relay.stage import Stage, one_relay
 from tests.worlds.waiting import PATIENCE, eventually
 
@@ -290,3 +290,95 @@ def test_lengths_of_time_as_words(text: str, seconds: float) -> None:
 def test_words_that_are_no_length_of_time(text: str) -> None:
     with pytest.raises(InvalidArgument, match="every must be a length of time"):
         length_of(text)
+
+
+# ---------------------------------------------------------------------- the command line
+
+
+def ask(relay: Relay, *arguments: str) -> Ran:
+    return command("recur", *arguments, "--target", relay.target)
+
+
+def test_from_the_command_line(daemon: Relay) -> None:
+    """Put, get, list; to put the same again changes nothing."""
+    nightly = ("reports", "nightly")
+    rule = ("--cron", "0 3 * * *", "--zone", "Europe/Berlin")
+    done = ask(daemon, "put", *nightly, *rule, "--payload", "hi", "--json")
+    assert done.code == 0, done.err
+    (made,) = done.documents
+    assert (made["version"], made["result"], made["rule"]) == (
+        1,
+        "created",
+        {"cron": "0 3 * * *", "zone": "Europe/Berlin"},
+    )
+    again = ask(daemon, "put", *nightly, *rule, "--payload", "hi")
+    assert again.out.startswith("left reports/nightly as it is: version 1, next at 20"), again
+    (got,) = ask(daemon, "get", *nightly, "--json").documents
+    assert got == {name: value for name, value in made.items() if name != "result"}
+    (listed,) = ask(daemon, "list", "reports", "--json").documents
+    assert listed == {name: value for name, value in got.items() if name != "payload"}
+
+
+def test_what_people_do_to_a_recurrence(daemon: Relay) -> None:
+    """Pause, resume, trigger, fill in, look, delete; each says what it has done."""
+    one = ("people", "r")
+    assert ask(daemon, "put", *one, "--every", "1d", "--jitter", "5s", "--payload", "hi").code == 0
+    assert ask(daemon, "pause", *one, "--note", "a move").out == "paused people/r until it is resumed\n"
+    rows = dict(line.split("  ", 1) for line in ask(daemon, "get", *one).out.splitlines())
+    assert rows["every"].strip() == "86400s"
+    assert rows["payload"].strip() == "hi"
+    assert rows["paused"].strip().endswith(": a move")
+    assert ask(daemon, "list", "people", "--paused", "--json").documents[0]["paused"]
+    assert ask(daemon, "list", "people", "--not-paused").err == "no recurrences in people\n"
+    assert ask(daemon, "resume", *one).out.startswith("resumed people/r: next at 20")
+    made = ask(daemon, "trigger", *one)
+    assert made.out.startswith("made people/r@20")
+    assert ask(daemon, "trigger", *one).out.startswith("made none: the last occurrence of people/r has not")
+    filled = ask(daemon, "backfill", *one, "--from", "2026-11-20T00:00:00Z", "--to", "2026-11-22T00:00:00Z")
+    days = "2026-11-20T00:00:00.000000Z to 2026-11-21T00:00:00.000000Z"
+    assert filled.out == f"made 2 occurrences, of the instants from {days}\n"
+    past = ask(daemon, "history", *one, "--json").documents
+    assert [each["time"][:10] for each in past[1:]] == ["2026-11-20", "2026-11-21"]
+    gone = ask(daemon, "delete", *one, "--cancel-waiting")
+    assert gone.out == "deleted people/r, and cancelled 3 occurrences\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "problem"),
+    [
+        (("put", "t", "r"), 2, "give one of --cron, --rrule and --every"),
+        (("put", "t", "r", "--cron", "61 * * * *"), 2, 'cron: minute 61 in "61 * * * *": 0 to 59'),
+        (("put", "t", "r", "--every", "often"), 2, "--every: must be a length of time"),
+        (("put", "t", "r", "--cron", "@daily", "--start", "soon"), 2, "--start: must be an ISO 8601 time"),
+        (("put", "t", "r", "--cron", "@daily", "--if-version", "7"), 1, "has version 0, not 7"),
+        (("put", "t", "r", "--cron", "@daily", "--header", "a"), 2, "--header: must be NAME=VALUE"),
+        (("preview", "t"), 2, "give TOPIC and ID, or neither"),
+        (("preview", "t", "r", "--zone", "UTC"), 2, "the options say another rule"),
+        (("preview", "t", "absent"), 3, "there is no recurrence t/absent"),
+        (("get", "t", "absent"), 3, "there is no recurrence t/absent"),
+        (("pause", "t", "absent"), 3, "topic 't' has no recurrence 'absent'"),
+        (("history", "t", "absent"), 3, "topic 't' has no recurrence 'absent'"),
+        (("delete", "t", "absent"), 3, "there is no recurrence t/absent"),
+        (("backfill", "t", "r", "--from", "1h", "--to", "2h"), 2, "end_time: is not after start_time"),
+    ],
+)
+def test_what_a_command_refuses(daemon: Relay, arguments: tuple[str, ...], code: int, problem: str) -> None:
+    done = ask(daemon, *arguments)
+    assert done.code == code, done
+    assert problem in done.err
+
+
+def test_a_preview_on_the_command_line(daemon: Relay) -> None:
+    rule = ("--cron", "30 2 * * *", "--zone", "Europe/Berlin", "--after", "2026-03-28T12:00:00Z", "-n", "2")
+    assert "shifted by 3600s" in ask(daemon, "preview", *rule).out
+    assert [
+        each["left_out"] for each in ask(daemon, "preview", *rule, "--gap", "skip", "--json").documents
+    ] == [
+        "gap",
+        "",
+    ]
+    ask(daemon, "put", "shown", "r", *rule[:4])
+    kept = ask(
+        daemon, "preview", "shown", "r", "--after", "2026-03-28T12:00:00Z", "-n", "1", "--json"
+    ).documents
+    assert kept[0]["local_time"] == "2026-03-29T03:30:00+02:00"
