@@ -6,20 +6,24 @@ import gc
 import logging
 import os
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import anyio
 from anyio.abc import TaskGroup
 
 from relay import __version__
 from relay.api.call_time import CallTime
+from relay.api.recurring.calls import RecurrenceCalls
 from relay.core.endpoints.secrets import mask
 from relay.core.errors import CannotListen, ServiceError, StoreUnavailable
 from relay.core.journal import Journals
 from relay.core.ports import Stores
+from relay.declared.applying import apply
+from relay.declared.reading import Entry, read_recurrences
 from relay.engine.clock import SystemClock
 from relay.engine.engine import Engine
 from relay.engine.event_loop import loop_factory, recent_stall
@@ -112,6 +116,7 @@ def leaves(group: BaseExceptionGroup[ServiceError]) -> list[ServiceError]:
 async def serve(settings: Settings, started: Started | None = None) -> None:
     """Start everything, call `started`, wait for a signal, drain, and stop. Raises `ServiceError` if it can't
     start."""
+    declared = read_declared(settings)
     async with traced() as tracing, measured() as metrics, open_server(settings, metrics) as server:
         count = metrics.instruments
         tracing.late = count.late
@@ -138,6 +143,9 @@ async def serve(settings: Settings, started: Started | None = None) -> None:
                 web = partial(serve_http, bounds=settings.http.bounds, count=refused)
                 http = await tasks.start(web, answers, settings.http.listen)
                 call_time = CallTime(settings.call_timeout, recent_stall)
+                if await unless_told_to_stop(signals, partial(declare, declared, engine)) is None:
+                    tasks.cancel_scope.cancel()
+                    return
                 json_api = await start_api(tasks, engine, count, settings, call_time)
                 api = await rpc.start(
                     engine,
@@ -338,6 +346,17 @@ async def unless_told_to_stop(
         answer = await start()
         tasks.cancel_scope.cancel()
     return None if stopped else answer
+
+
+def read_declared(settings: Settings) -> Sequence[Entry]:
+    """Read the recurrences that the settings name a file of. Raises `SettingsError`."""
+    return read_recurrences(Path(settings.recurrences.file)) if settings.recurrences.file else ()
+
+
+async def declare(entries: Sequence[Entry], engine: Engine) -> str:
+    """Put recurrences. Raises `SettingsError`."""
+    await apply(entries, RecurrenceCalls(engine))
+    return "done"
 
 
 async def fit_server(settings: Settings, server: Server) -> str:

@@ -13,6 +13,16 @@
 
 from relay.client.calls.change_values import ChangeResult, OnConflict, TimerChange
 from relay.client.calls.channel import DEFAULT_TARGET
+from relay.client.calls.recurrence_values import (
+    Backfilled,
+    DeletedRecurrence,
+    NominalInstant,
+    PastInstant,
+    PutRecurrence,
+    PutResult,
+    Recurrence,
+    RecurrenceInfo,
+)
 from relay.client.calls.timer_values import (
     NewTimer,
     ScheduledTimer,
@@ -53,12 +63,14 @@ __all__ = [
     "AckPolicy",
     "AlreadyExists",
     "AlreadySettled",
+    "Backfilled",
     "CallError",
     "ChangeResult",
     "DeadLetter",
     "DeadLetterFilter",
     "DeadLetterInfo",
     "DeadlineExceeded",
+    "DeletedRecurrence",
     "Delivery",
     "DeliveryLost",
     "FailedPrecondition",
@@ -66,9 +78,15 @@ __all__ = [
     "InvalidArgument",
     "Nack",
     "NewTimer",
+    "NominalInstant",
     "NotFound",
     "OnConflict",
+    "PastInstant",
     "PushHandlers",
+    "PutRecurrence",
+    "PutResult",
+    "Recurrence",
+    "RecurrenceInfo",
     "RedriveResult",
     "Reject",
     "RelayClient",

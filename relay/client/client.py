@@ -24,14 +24,14 @@ from relay.client.calls.timer_values import (
     TimerState,
 )
 from relay.client.calls.topics import Topics
-from relay.client.handling.handlers import Handlers
 from relay.client.signals import stop_signals
+from relay.client.stream.recurring_handlers import RecurringHandlers
 from relay.client.stream.runtime import Runtime
 
 _T = TypeVar("_T")
 
 
-class RelayClient(Handlers):
+class RelayClient(RecurringHandlers):
     """A connection to the relay beside this application.
 
     `target` is `host:port` or `unix:/path`. Without it the environment's `RELAY_TARGET` counts, and without
@@ -222,16 +222,21 @@ class RelayClient(Handlers):
     # ------------------------------------------------------------- opening, closing
 
     async def open(self) -> None:
-        """Dial and start the handlers' streams; `async with` does it for you.
+        """Dial, start the handlers' streams and declare their recurrences; `async with` does it for you.
 
-        Returns at once; `wait_ready` waits for the streams. Raises `UsageError` if the client is open.
+        Returns at once; `wait_ready` waits for all of it. Raises `UsageError` if the client is open.
         """
         if self._runtime is not None:
             raise errors.UsageError("the client is open already")
         self._stop = asyncio.Event()
         self._cancelled_body = False
-        streams = self.registrations.values() if self.double is None else ()
-        self._runtime = Runtime(self.target, streams, self._on_refused)
+        real = self.double is None
+        self._runtime = Runtime(
+            self.target,
+            self.registrations.values() if real else (),
+            self.declarations.values() if real else (),
+            self._on_refused,
+        )
 
     async def aclose(self) -> None:
         """Drain and close: no new handlers start, running ones end and settle, then the channel closes.
@@ -280,13 +285,14 @@ class RelayClient(Handlers):
         self._stop.set()
 
     def ready(self) -> bool:
-        """Whether the client is open and the relay has opened the streams of all handlers."""
+        """Whether the client is open and the relay has opened the streams of all handlers, and has their
+        recurrences."""
         return self._runtime is not None and self._runtime.ready()
 
     async def wait_ready(self, timeout: float | None = None) -> None:
         """Wait until `ready`; raises `DeadlineExceeded` after `timeout` seconds.
 
-        Raises the `CallError` with which the relay refused to open a stream.
+        Raises the `CallError` with which the relay refused to open a stream, or a recurrence.
         """
         await self._opened().wait_ready(timeout)
 

@@ -7,7 +7,7 @@ from typing import Any
 from grpc.aio import ServicerContext
 
 from relay.api.call_time import CallTime
-from relay.api.recurrences import RecurrenceCalls
+from relay.api.recurring.calls import RecurrenceCalls
 from relay.engine.engine import Engine
 from relay.rpc.errors import answered_in_time
 from relay.v1 import recurrence_service_pb2 as pb

@@ -10,7 +10,7 @@ import yaml
 
 from relay.settings.problems import SettingsError
 
-LEVELS = ("redis", "grpc", "http", "log", "defaults", "topics")
+LEVELS = ("redis", "grpc", "http", "log", "defaults", "topics", "recurrences")
 
 MOST_BYTES = 16 << 20
 """The most bytes of a settings file. A larger one, such as a device, is not read to its end."""
@@ -35,15 +35,7 @@ def read_document(file: Path) -> dict[str, Any]:
 
     Raises `SettingsError`. No message quotes the file, which may hold a password.
     """
-    content = _read(file)
-    try:
-        tree = yaml.load(content, _Loader)
-    except SettingsError as error:
-        raise SettingsError([f"{file}, {problem}" for problem in error.problems]) from None
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise SettingsError([f"{file}{where}: is not valid YAML"]) from None
+    tree = read_yaml(file)
     if tree is None:
         return {}
     if not isinstance(tree, dict):
@@ -56,12 +48,25 @@ def read_document(file: Path) -> dict[str, Any]:
     return tree
 
 
+def read_yaml(file: Path) -> Any:
+    """Read what a file holds. Raises `SettingsError`, which quotes no values."""
+    content = _read(file)
+    try:
+        return yaml.load(content, _Loader)
+    except SettingsError as error:
+        raise SettingsError([f"{file}, {problem}" for problem in error.problems]) from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise SettingsError([f"{file}{where}: is not valid YAML"]) from None
+
+
 def _read(file: Path) -> str:
     try:
         with file.open("rb") as opened:
             raw = opened.read(MOST_BYTES + 1)
         if len(raw) > MOST_BYTES:
-            raise SettingsError([f"{file}: has more than {MOST_BYTES} bytes, too many for a settings file"])
+            raise SettingsError([f"{file}: has more than {MOST_BYTES} bytes, too many for such a file"])
         return raw.decode()
     except OSError as error:
         raise SettingsError([f"{file}: can't be read: {error.strerror or error}"]) from None

@@ -633,6 +633,18 @@ class PolicySettings(Section):
         )
 
 
+class RecurrencesSettings(Section):
+    """Recurrences that the relay puts as it starts."""
+
+    file: str = field(
+        "",
+        "",
+        "A file with a list of recurrences, as `relay recur apply` takes it; see "
+        "[recurrences.md](../how-to/recurrences.md#in-a-file). Each is put before the relay serves; what is "
+        "like this already, or in no entry, stays as it is. An entry that is wrong refuses the start.",
+    )
+
+
 class Settings(BaseSettings):
     """All settings. Each topic's entry is complete: `defaults` has filled in what it leaves out."""
 
@@ -670,6 +682,7 @@ class Settings(BaseSettings):
     topics_closed: bool = field(
         False, "", "Refuse every topic that has no entry in `topics`, so that a misspelt name is an error."
     )
+    recurrences: RecurrencesSettings = RecurrencesSettings()
 
     @classmethod
     def settings_customise_sources(

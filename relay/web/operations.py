@@ -12,7 +12,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from relay.api.deliveries import Consumers, Taken
-from relay.api.recurrences import RecurrenceCalls
+from relay.api.recurring.calls import RecurrenceCalls
 from relay.api.timers import TimerCalls
 from relay.api.topics import TopicCalls
 from relay.core.errors import InvalidField

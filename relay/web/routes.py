@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 from relay.api.call_time import CallTime
 from relay.api.deliveries import Consumers
 from relay.api.errors import INTERNAL, kind
-from relay.api.recurrences import RecurrenceCalls
+from relay.api.recurring.calls import RecurrenceCalls
 from relay.api.timers import TimerCalls, trace_context
 from relay.api.topics import TopicCalls
 from relay.core.errors import ServiceError

@@ -50,6 +50,9 @@ class TypedRule:
         }
 
 
+NO_RULE = TypedRule(None, None, None, None, None, None, None, None, None, ())
+
+
 @dataclass(frozen=True, slots=True)
 class TypedContent:
     """The options that say what each occurrence holds."""
@@ -178,6 +181,8 @@ def preview(
         given = cast("RuleFields", rule.read())
     elif recurrence_id is None:
         fail("give TOPIC and ID, or neither", BAD_INPUT)
+    elif rule != NO_RULE:
+        fail("TOPIC and ID name a rule, and the options say another rule; give one of the two", BAD_INPUT)
     else:
         found = connection.ask(lambda client: client.recurrences.get(topic, recurrence_id))
         if found is None:

@@ -376,3 +376,54 @@ def history(
     from relay.cli.terminal.relay_connection import RelayConnection
 
     asking.history(RelayConnection(target, timeout), topic, recurrence_id, as_json)
+
+
+@app.command()
+def apply(
+    file: Annotated[
+        Path, typer.Option("--file", "-f", metavar="FILE", help="The recurrences: YAML in the API's words.")
+    ],
+    prune: Annotated[
+        bool,
+        typer.Option("--prune", help="Delete those of the file's topics that the file does not name."),
+    ] = False,
+    topic: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(
+            "--topic", metavar="TOPIC", help="With --prune: look in this topic, too; may be repeated."
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the difference, and change nothing.")
+    ] = False,
+    target: Target = DEFAULT_TARGET,
+    timeout: Timeout = None,
+    as_json: Json = False,
+) -> None:
+    """Make Redis as a file says, and print the difference first. Pauses stay as they are."""
+    from relay.cli.recurrences import applying
+    from relay.cli.terminal.relay_connection import RelayConnection
+
+    applying.apply(RelayConnection(target, timeout), file, prune, tuple(topic or ()), dry_run, as_json)
+
+
+@app.command(name="import")
+def import_(
+    form: Annotated[Formats, typer.Argument(metavar="FORMAT", help="crontab or celerybeat.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A crontab, or Celery's beat_schedule as Python or JSON.")
+    ],
+    topic: Annotated[str, typer.Option("--topic", help="The topic of all.")] = "imported",
+    zone: Zone = None,
+    system: Annotated[
+        bool,
+        typer.Option("--system", help="A user stands before each command, as in /etc/crontab."),
+    ] = False,
+) -> None:
+    """Print somebody else's schedule as a file for relay recur apply, and say what is not carried over.
+
+    Nothing of the file is run, and no relay is called.
+    """
+    from relay.cli.recurrences import importing
+
+    importing.import_(form.value, file, topic, zone or "", system)

@@ -82,7 +82,7 @@ def rows(found: Recurrence) -> list[tuple[str, str]]:
     if "payload" in said:
         said["payload"] = f"{len(found.payload)} bytes, not text (--json has them)" if text is None else text
     return [
-        *((name.replace("_", " "), _line(value)) for name, value in {**said, **rule}.items()),
+        *((name.replace("_", " "), line(value)) for name, value in {**said, **rule}.items()),
         ("version", str(found.version)),
         ("next", iso(found.next_time) or "none: it has ended"),
         ("last", _last(found)),
@@ -159,5 +159,6 @@ def _unless(word: str, default: str) -> str:
     return "" if word == default else word
 
 
-def _line(value: Any) -> str:
+def line(value: Any) -> str:
+    """A value, for people."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

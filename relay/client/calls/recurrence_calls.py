@@ -61,7 +61,12 @@ def put(
     topic: str, recurrence_id: str, options: RecurOptions, if_version: int | None, timeout: float
 ) -> Steps[PutRecurrence]:
     """Keep a recurrence. Raises `InvalidArgument`, whose field is the name of the argument."""
-    request = pb.PutRecurrenceRequest(recurrence=to_spec(topic, recurrence_id, options))
+    return (yield from put_spec(to_spec(topic, recurrence_id, options), if_version, timeout))
+
+
+def put_spec(spec: pb.RecurrenceSpec, if_version: int | None, timeout: float) -> Steps[PutRecurrence]:
+    """Keep a recurrence that is a message already; see `put`."""
+    request = pb.PutRecurrenceRequest(recurrence=spec)
     if if_version is not None:
         arguments.check_count(if_version, "if_version", 0, MAX_VERSION)
         request.if_version = if_version

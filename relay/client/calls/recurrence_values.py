@@ -34,6 +34,9 @@ MAX_NAME_BYTES = 200
 MAX_NOTE_BYTES = 1_024
 MAX_RUNS = 2**63 - 1
 
+DEFAULT = 1
+"""The number of every policy that counts where none is given."""
+
 UNKNOWN = "unknown"
 """Stands for a policy that a newer relay knows and this client doesn't."""
 
@@ -435,7 +438,7 @@ def read_backfilled(response: pb.BackfillRecurrenceResponse) -> Backfilled:
 
 def _word(policies: EnumTypeWrapper, prefix: str, number: int) -> str:
     try:
-        return policies.Name(number).removeprefix(prefix).lower()
+        return policies.Name(number or DEFAULT).removeprefix(prefix).lower()
     except ValueError:
         return UNKNOWN
 

@@ -79,8 +79,8 @@ class Recurrences:
         return await run(self._wire(), calls.resume(topic, recurrence_id, self._timeout))
 
     async def trigger(self, topic: str, recurrence_id: str) -> str:
-        """Make an occurrence now, beside the rule. Return its timer_id; empty if the occurrence before has
-        not ended, and this one is left out or kept until then.
+        """Make an occurrence now, beside the rule. Return its timer_id; empty if none is made, since the last
+        occurrence has not ended and `overlap` is neither `allow` nor `cancel`.
 
         A call that a relay has got is not repeated: an error may mean that the occurrence was made.
         """

@@ -17,7 +17,7 @@ from relay.client.handling.workers import Workers
 from relay.client.stream.delivery_stream import DeliveryStream
 
 _log = logging.getLogger("relay.client")
-_FATAL = frozenset(
+FATAL = frozenset(
     {
         grpc.StatusCode.INVALID_ARGUMENT,
         grpc.StatusCode.UNIMPLEMENTED,
@@ -25,6 +25,7 @@ _FATAL = frozenset(
         grpc.StatusCode.PERMISSION_DENIED,
     }
 )
+"""What no second try mends."""
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 5.0
 _END_PATIENCE = 5.0
@@ -64,7 +65,7 @@ class Subscription:  # see 0011
             finally:
                 self._session = None
                 self.opened.clear()
-            if failure is not None and not session.opened and failure.code in _FATAL:
+            if failure is not None and not session.opened and failure.code in FATAL:
                 raise failure
             if not self._stopping.is_set():
                 pause = self._backoff.next()

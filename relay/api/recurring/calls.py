@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
-from relay.api import recurrence_values as values
 from relay.api import times
+from relay.api.recurring import values
 from relay.core import validate
 from relay.core.errors import InvalidField
 from relay.core.ports import MAX_PER_CALL
@@ -145,7 +145,7 @@ class RecurrenceCalls:
     def _names(self, request: Named) -> tuple[str, str]:
         return (
             self._engine.admit("topic", request.topic),
-            validate.name("recurrence_id", request.recurrence_id),
+            values.name(request.recurrence_id),
         )
 
     async def _kept(self, request: Named) -> tuple[str, StoredRecurrence]:

@@ -88,15 +88,9 @@ def fields_of(path: str) -> Generator[None, None, None]:
 
 def wanted(spec: pb.RecurrenceSpec, max_payload_bytes: int) -> Recurrence:
     """Check and translate what is to recur, but for its topic."""
-    validate.name("recurrence_id", spec.recurrence_id)
-    if (size := len(spec.recurrence_id.encode())) > MOST_NAME_BYTES:
-        problem = (
-            f"is {size} bytes long; at most {MOST_NAME_BYTES} are allowed: occurrences have longer names"
-        )
-        raise InvalidField("recurrence_id", problem)
     catch_up = _policy("catch_up", spec.catch_up, CATCH_UPS, pb.CatchUpPolicy)
     return Recurrence(
-        recurrence_id=spec.recurrence_id,
+        recurrence_id=name(spec.recurrence_id),
         rule=rule(spec.rule),
         payload=validate.payload(spec.payload, max_payload_bytes),
         headers=_headers(dict(spec.headers)),
@@ -108,6 +102,15 @@ def wanted(spec: pb.RecurrenceSpec, max_payload_bytes: int) -> Recurrence:
         expires_after=_expires_after(spec),
         max_runs=_max_runs(spec),
     )
+
+
+def name(recurrence_id: str) -> str:
+    """Check a recurrence_id."""
+    size = len(recurrence_id.encode())
+    if not 1 <= size <= MOST_NAME_BYTES:
+        problem = f"is {size} bytes long; give it 1 to {MOST_NAME_BYTES}: the names of occurrences are longer"
+        raise InvalidField("recurrence_id", problem)
+    return validate.name("recurrence_id", recurrence_id)
 
 
 def rule(message: pb.RecurrenceRule) -> Rule:
@@ -175,7 +178,7 @@ def _window(spec: pb.RecurrenceSpec, catch_up: CatchUp) -> int | None:
 def _jitter(spec: pb.RecurrenceSpec) -> int:
     jitter = times.length("jitter", spec.jitter)
     if jitter > MOST_JITTER:
-        raise InvalidField("jitter", f"is {jitter / SECOND:g} s; give at most a day")
+        raise InvalidField("jitter", "is longer than a day; give a day or less")
     return jitter
 
 

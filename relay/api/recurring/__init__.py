@@ -1,0 +1,1 @@
+"""The calls about recurrences: between protobuf messages and core's values."""

@@ -1,0 +1,53 @@
+"""Puts the recurrences of a file, as the daemon starts."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+
+import anyio
+
+from relay.api.errors import kind
+from relay.api.recurring.calls import RecurrenceCalls
+from relay.core.errors import InvalidField, ServiceError
+from relay.declared.reading import Entry
+from relay.settings.problems import SettingsError
+from relay.v1 import recurrence_service_pb2 as pb
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
+"""Seconds between two tries while Redis is away."""
+
+log = logging.getLogger(__name__)
+
+
+async def apply(entries: Sequence[Entry], calls: RecurrenceCalls) -> None:
+    """Put each, and try again for as long as Redis is away. Any number of relays do so as they start: what is
+    like this already stays as it is, and what no entry names is left alone.
+
+    Raises `SettingsError` for an entry that a topic's policy forbids.
+    """
+    results: Counter[str] = Counter()
+    for entry in entries:
+        answer = await _put(entry, calls)
+        results[pb.PutResult.Name(answer.result).removeprefix("PUT_RESULT_").lower()] += 1
+    if entries:
+        log.info("recurrences are as their file says", extra=dict(results))
+
+
+async def _put(entry: Entry, calls: RecurrenceCalls) -> pb.PutRecurrenceResponse:
+    pause = FIRST_PAUSE
+    while True:
+        try:
+            return await calls.put(pb.PutRecurrenceRequest(recurrence=entry.spec))
+        except InvalidField as failure:
+            raise SettingsError([entry.problem(failure)]) from None
+        except ServiceError as failure:
+            if kind(failure).retry_after is None:
+                raise
+            log.warning(
+                "a recurrence is not put yet",
+                extra={"entry": entry.place, "reason": str(failure), "retry_after": pause},
+            )
+            await anyio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
