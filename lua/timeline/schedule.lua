@@ -12,7 +12,7 @@
 --             'x' and microseconds     it expires this long after its due time
 --             'c'                      only if there is no such timer
 --             '<' or '>'               only if there is none, or if it is due earlier, or later, than the one there is
---             'b', and maybe microseconds   a debounced timer, with a delay: its run ends so long after it began; see
+--             'b', and maybe microseconds   a debounced timer, with a delay; the limit that it sets, from now: see
 --                                      `limit_of`
 --             'p', 'd' and a score     only if; see `refuses`
 -- Returns { the due times that callers can't know, as packed scores of eight bytes, little-endian: of each timer that

@@ -28,7 +28,7 @@ ON_CONFLICT = {
     service.ON_CONFLICT_KEEP_EXISTING: OnConflict.KEEP_EXISTING,
 }
 LONGEST = 1_000 * 366 * 86_400 * SECOND
-"""Of a run of debounced timers, in microseconds: none ends after the year 9999."""
+"""The longest run of debounced timers, in microseconds: none ends after the year 9999."""
 
 EXCLUDED = ("due_time", "delay", "due_times_us", "delays_us", "spread", "expire_time", "expire_after")
 """What a debounced timer does not go with."""

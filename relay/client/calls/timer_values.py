@@ -67,7 +67,7 @@ class NewTimer:
     expire_after: Seconds | None = None
     """The same as a distance from the due time. Give at most one of the two."""
     debounce: Seconds | None = None
-    """A delay that begins anew with each timer of this id: seconds or a timedelta, more than 0. Without an
+    """A delay that begins again with each timer of this id: seconds or a timedelta, more than 0. Without an
     expiry."""
     at_most: Seconds | None = None
     """How long after the first of such timers the last one is due at the latest. Only with `debounce`."""
