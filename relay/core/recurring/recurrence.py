@@ -88,12 +88,13 @@ class Past:
 class Standing:
     """Where a recurrence stands.
 
-    `version` grows with each change that somebody asks for. `next` is the next nominal instant; None at
-    the end. All instants up to `settled` have an occurrence or a reason, or are buffered. `last` is the timer_id of the last occurrence, and `last_nominal` its nominal instant.
-    `runs` counts occurrences, `left_out` the nominal instants without one. `buffered` is a nominal instant
-    whose occurrence comes once the last one has ended. `paused` is since when it is paused. `further` counts
-    the runs that somebody has asked for. `tzdata` is the version of the time zones that `next` was computed
-    with. `recent` are the latest nominal instants, the last one at the end.
+    `version` grows with each change that somebody asks for. `next` is the next nominal instant; None at the
+    end. All instants up to `settled` have an occurrence or a reason, or are buffered. `last` is the timer_id
+    of the last occurrence, and `last_nominal` its nominal instant. `runs` counts occurrences, `left_out` the
+    nominal instants without one. `buffered` is a nominal instant whose occurrence comes once the last one has
+    ended. `paused` is since when it is paused. `further` counts the runs that somebody has asked for.
+    `tzdata` is the version of the time zones that `next` was computed with. `recent` are the latest nominal
+    instants, the last one at the end.
     """
 
     version: int
