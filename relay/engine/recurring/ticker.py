@@ -18,6 +18,10 @@ from relay.telemetry.metrics.instruments import Instruments
 MOST = 100
 """Recurrences that one call reads, and at most turns."""
 
+GATHER = 0.02
+"""The shortest time in seconds between two looks that each find something. Recurrences that fall due
+meanwhile share one."""
+
 
 class Ticker:
     """Ticks for as long as the relay runs, whether or not an application is there.
@@ -47,6 +51,7 @@ class Ticker:
         self._redis_health = redis_health
         self._instruments = instruments
         self._refused = False
+        self._gather_until = 0.0
         self._unreadable: set[str] = set()
         """Recurrences with rules that this relay can't read."""
 
@@ -61,9 +66,9 @@ class Ticker:
 
     async def step(self) -> None:
         """Wait until it is time, and turn the recurrences that are to be looked at."""
-        while (wait := self._timetable.next - self._clock.now()) > 0:
+        while (wait := max(self._timetable.next, self._gather_until) - self._clock.now()) > 0:
             await self._clock.wait(self._timetable.wakeup, wait)
-        self._timetable.begin()
+        began = self._timetable.begin()
         health = self._redis_health.of(self._partition)
         try:
             due = await self._store.due(self._partition, MOST + len(self._unreadable))
@@ -86,6 +91,7 @@ class Ticker:
             health.worked()
             self._refused = False
             self._timetable.plan(now=due.now, next_due=following, taken=done, paused_until=None)
+            self._gather_until = began + GATHER if done and len(due.kept) < MOST else 0.0
 
     async def _turn(self, due: Due) -> tuple[bool, int | None]:
         """Turn what is due. Return whether anything was done, and when to look at the next one."""
