@@ -44,6 +44,7 @@ OWNED = (
     ("grpc", "socket_mode"),
     ("http",),
     ("stop_last",),
+    ("recurrences",),
 )
 """Settings that the chart makes from other values, and that `config` therefore does not take."""
 

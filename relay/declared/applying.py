@@ -18,6 +18,12 @@ from relay.v1 import recurrence_service_pb2 as pb
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 """Seconds between two tries while Redis is away."""
 
+WORDS = {
+    pb.PUT_RESULT_CREATED: "new",  # `created` is a field that every line of the log has
+    pb.PUT_RESULT_REPLACED: "replaced",
+    pb.PUT_RESULT_UNCHANGED: "unchanged",
+}
+
 log = logging.getLogger(__name__)
 
 
@@ -30,7 +36,7 @@ async def apply(entries: Sequence[Entry], calls: RecurrenceCalls) -> None:
     results: Counter[str] = Counter()
     for entry in entries:
         answer = await _put(entry, calls)
-        results[pb.PutResult.Name(answer.result).removeprefix("PUT_RESULT_").lower()] += 1
+        results[WORDS[answer.result]] += 1
     if entries:
         log.info("recurrences are as their file says", extra=dict(results))
 

@@ -72,7 +72,7 @@ class CronWalls:
         self.elapsed = fields[2].startswith("*")
         """Whether it has a wildcard in hours, and so goes by elapsed time."""
         try:
-            self._search = _Search(fields)
+            self._search = _CronSearch(fields)
         except CronSimError:  # each field is right by itself: no month has the day
             raise _never(expression) from None
         if next(self(_NEVER_SEEN), None) is None:
@@ -96,7 +96,7 @@ _MOST_MONTHS = 120
 """Months whose days are kept for each expression."""
 
 
-class _Search(CronSim):
+class _CronSearch(CronSim):
     """cronsim's search, with weekdays that are the nearest to a day."""
 
     def __init__(self, fields: list[str]) -> None:

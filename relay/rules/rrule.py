@@ -75,7 +75,7 @@ class RruleWalls:
         before it asks whether the day is one: for 19 s where a rule fires in an hour of every fourth year."""
         midnight = start.replace(hour=0, minute=0, second=0)
         in_vain = 0
-        for day in _Search(dateutil.DAILY, midnight, _MOST_DAYS, **self._dates):
+        for day in _DateSearch(dateutil.DAILY, midnight, _MOST_DAYS, **self._dates):
             in_vain += 1
             for wall in self._search(day):
                 if wall >= day + _DAY:
@@ -112,11 +112,11 @@ class RruleWalls:
             return timedelta(days=1), midnight
         return timedelta(weeks=1), midnight - timedelta(days=(midnight.weekday() - self._wkst) % 7)
 
-    def _search(self, start: datetime) -> _Search:
+    def _search(self, start: datetime) -> _DateSearch:
         """A search that begins with the period of `start`."""
         options = {name: value for name, value in self._options.items() if name not in self._dates}
         first = self._period_before(start)
-        return _Search(
+        return _DateSearch(
             self._frequency, first, _MOST_DAYS, interval=self._interval, wkst=self._wkst, **options
         )
 
@@ -156,7 +156,7 @@ def _options(text: RruleText, start: datetime) -> dict[str, Any]:
     return options
 
 
-class _Search(dateutil.rrule):
+class _DateSearch(dateutil.rrule):
     """dateutil's search, which ends when it has looked at `most` days and found nothing.
 
     It asks of each day first whether its month is one of the rule's: that is where it can be stopped. A rule

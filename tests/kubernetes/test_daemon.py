@@ -201,6 +201,30 @@ def _differences(asked: Any, effective: Any, path: tuple[str, ...]) -> Iterator[
         yield f"{'.'.join(path)}: {asked!r} became {effective!r}"
 
 
+def test_recurrences_of_the_values_are_there_once_it_serves(stack: ExitStack, root: Path) -> None:
+    """Whatever Helm makes of their numbers and texts, the daemon reads what the values say."""
+    server = stack.enter_context(start_server("valkey"))
+    nightly = {
+        "topic": "reports",
+        "recurrence_id": "nightly",
+        "rule": {"cron": "0 3 * * *", "zone": "Europe/Berlin", "leave_out": ["2026-12-24"]},
+        "message": {"to": "<ops> & all", "yes": "no"},
+        "max_runs": 10_000_000,
+    }
+    asked = merged(ports(), {"redis": {"url": server.url}, "recurrences": [nightly]})
+    docs, spec = deployed(asked)
+    relay = FromManifest(Pod(spec, docs, root, {}), root)
+    stack.callback(relay.kill)
+    relay.start()
+    (found,) = command("recur", "list", "reports", "--json", "--target", relay.target).documents
+    assert {name: found[name] for name in ("recurrence_id", "rule", "max_runs")} == {
+        name: nightly[name] for name in ("recurrence_id", "rule", "max_runs")
+    }
+    (whole,) = command("recur", "get", "reports", "nightly", "--json", "--target", relay.target).documents
+    assert whole["message"] == nightly["message"]
+    assert relay.terminate() == 0
+
+
 def test_the_umbrella_delivers(stack: ExitStack, root: Path) -> None:
     """The sample application and its relay, each as its container says, meet on the socket."""
     server = stack.enter_context(start_server("valkey"))

@@ -223,6 +223,9 @@ def test_new_settings_roll_the_pods_and_others_do_not() -> None:
     first = checksum()
     assert checksum(config={"defaults": {"lease_ttl": 31}}) != first
     assert checksum(redis={"url": "redis://other"}) != first
+    hourly = {"topic": "t", "recurrence_id": "r", "rule": {"cron": "@hourly"}}
+    daily = {**hourly, "rule": {"cron": "@daily"}}
+    assert len({first, checksum(recurrences=[hourly]), checksum(recurrences=[daily])}) == 3
     assert checksum(resources={"requests": {"cpu": "60m"}}) == first
 
 

@@ -96,7 +96,7 @@ def look_at(standing: Standing, now: int) -> int | None:
     return min(now + LOOK_AGAIN, standing.next or now + LOOK_AGAIN)
 
 
-class _Making:
+class _Making:  # see 0093
     """A turn in the making."""
 
     def __init__(self, kept: StoredRecurrence, now: int) -> None:

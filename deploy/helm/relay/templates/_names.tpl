@@ -42,7 +42,7 @@ relay-instance: {{ include "relay.fullname" . }}
 
 {{/* For the annotations of every pod that has a relay in it: what changes the settings rolls the pods. */}}
 {{- define "relay.annotations" -}}
-checksum/relay-config: {{ include "relay.config" . | sha256sum }}
+checksum/relay-config: {{ printf "%s%s" (include "relay.config" .) (include "relay.recurrences" .) | sha256sum }}
 {{- end }}
 
 {{/* Of `image`, one of the images in the values; `root` is the chart's scope. */}}

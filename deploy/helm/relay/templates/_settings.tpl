@@ -64,5 +64,15 @@
 {{- $http := dict "listen" (printf "%s:%v" .Values.http.address .Values.http.port) "ready_needs_redis" .Values.readiness.needsRedis -}}
 {{- $classic := and (eq .Values.mode "sidecar") (eq .Values.sidecar.kind "classic") -}}
 {{- $tree = merge (dict "redis" $redis "grpc" $grpc "http" $http "stop_last" $classic) $tree -}}
+{{- if .Values.recurrences -}}
+{{- $_ := set $tree "recurrences" (dict "file" "/etc/relay/recurrences.yaml") -}}
+{{- end -}}
 {{- include "relay.tree" (dict "tree" $tree "indent" "" "names" false) | trim }}
 {{ end }}
+
+{{/* recurrences.yaml: a JSON document a line, since Helm would write large numbers as YAML's readers don't take them. */}}
+{{- define "relay.recurrences" -}}
+{{- range .Values.recurrences }}
+- {{ toJson . }}
+{{- end }}
+{{- end }}
