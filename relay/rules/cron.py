@@ -60,7 +60,7 @@ _TERM = re.compile(r"(?:\*|(?P<first>\w+)(?:-(?P<last>\w+))?)(?:/(?P<step>\d+))?
 _OF_MONTH = re.compile(r"(?P<day>\w+?)(?:L|#(?P<number>[1-5]))", re.ASCII)
 _NEAREST = re.compile(r"(\d{1,2})W", re.ASCII)
 
-_NEVER_SEEN = datetime(2000, 1, 1)  # noqa: DTZ001 - a wall time
+_NEVER_SEEN = datetime(2000, 1, 1)
 """A search from here on meets every kind of year within the 50 years after which cronsim gives up."""
 
 
