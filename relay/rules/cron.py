@@ -14,7 +14,7 @@ from datetime import date, datetime, timedelta
 from functools import lru_cache
 from typing import NamedTuple
 
-from cronsim import CronSim, CronSimError
+from cronsim import CronSim
 
 from relay.core.errors import InvalidField
 
@@ -71,10 +71,7 @@ class CronWalls:
         fields = [_checked(expression, *each) for each in zip(_FIELDS, _split(expression), strict=True)]
         self.elapsed = fields[2].startswith("*")
         """Whether it has a wildcard in hours, and so goes by elapsed time."""
-        try:
-            self._search = _Search(fields)
-        except CronSimError:  # each field is right by itself: no month has the day
-            raise _never(expression) from None
+        self._search = _Search(fields)
         if next(self(_NEVER_SEEN), None) is None:
             raise _never(expression)
 
@@ -103,10 +100,13 @@ class _Search(CronSim):
         self._months: dict[tuple[int, int], list[int]] = {}
         days = fields[_DAY].split(",")
         self._nearest = [int(found[1]) for each in days if (found := _NEAREST.fullmatch(each))]
-        plain = ",".join(each for each in days if not _NEAREST.fullmatch(each))
-        super().__init__(" ".join([*fields[:_DAY], plain or "1", *fields[_DAY + 1 :]]), _NEVER_SEEN)
-        if not plain:
-            self.days = set()
+        plain = [each for each in days if not _NEAREST.fullmatch(each)]
+        # With L cronsim does not refuse days that no month has: others of the list may fire.
+        super().__init__(
+            " ".join([*fields[:_DAY], ",".join([*plain, "L"]), *fields[_DAY + 1 :]]), _NEVER_SEEN
+        )
+        if "L" not in plain:
+            self.days.discard(self.LAST)
         self.day_and = fields[_DAY].startswith("*") or fields[_WEEKDAY].startswith("*")
 
     def advance_day(self) -> bool:

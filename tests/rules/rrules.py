@@ -1,5 +1,5 @@
-"""RRULEs drawn at random, and the dullest way to expand them: each date since DTSTART is asked whether it fits,
-as the sentences of RFC 5545 say it. Shares nothing with dateutil.
+"""RRULEs drawn at random, and the dullest way to expand them: each date since DTSTART is asked whether it
+fits, as the sentences of RFC 5545 say it. Shares nothing with dateutil."""
 
 from __future__ import annotations
 
