@@ -67,7 +67,7 @@ local function standing(n, id)
 end
 
 -- The limit of a run of debounced timers stands in the place of a record, as a text that no relay takes for one; with
--- the score that goes with it, since a foreign writer who sets another one ends the run. See 0090.
+-- the score that goes with it, since a foreign writer who sets another one ends the run: see 0090.
 local LIMIT = '^debounced (%S+) until (%S+)$'
 
 local function debounced(score, limit)

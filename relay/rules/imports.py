@@ -52,8 +52,8 @@ _RANDOM = re.compile(r"(^|[\s,])\d*-?\d*~")
 def read_crontab(text: str, *, topic: str = "", zone: str = "", system: bool = False) -> Imported:
     """The lines of a crontab; with `system` a user stands before each command, as in /etc/crontab.
 
-    The command becomes the payload, and the id is made of its first words. `CRON_TZ` sets the zone of the lines
-    behind it; `zone` is that of the lines before.
+    The command becomes the payload, and the id is made of its first words. `CRON_TZ` sets the zone of the
+    lines behind it; `zone` is that of the lines before.
     """
     read = Imported()
     for number, line in enumerate(text.splitlines(), 1):

@@ -91,11 +91,11 @@ class RruleWalls:
         says about whole periods holds."""
         origin = self._start
         if self._frequency == dateutil.YEARLY:
-            return datetime(origin.year + self._whole(start.year - origin.year), 1, 1)  # noqa: DTZ001
+            return datetime(origin.year + self._whole(start.year - origin.year), 1, 1)
         if self._frequency == dateutil.MONTHLY:
             periods = (start.year - origin.year) * 12 + start.month - origin.month
             year, month = divmod(origin.year * 12 + origin.month - 1 + self._whole(periods), 12)
-            return datetime(year, month + 1, 1)  # noqa: DTZ001
+            return datetime(year, month + 1, 1)
         length, truncated = self._period(origin)
         return truncated + self._whole((start - truncated) // length) * length
 

@@ -1,5 +1,4 @@
-"""The short forms of the proofs: a few thousand instants of other cases in each zone's years. The long form is
-`make prove-rules`."""
+"""The short forms of the proofs: a few thousand instants. The long form is `make prove-rules`."""
 
 from __future__ import annotations
 

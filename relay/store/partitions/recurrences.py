@@ -196,7 +196,7 @@ def _reasons(turn: Turn) -> str:
 
 
 def _bounds(prefix: bytes, after: bytes | None) -> tuple[bytes, bytes]:
-    """From where to where a page goes, as ZRANGEBYLEX takes it. No byte of UTF-8 is FF."""
+    """From where to where a page goes, as ZRANGE takes it by BYLEX. No byte of UTF-8 is FF."""
     first = b"[" + prefix if after is None else b"(" + after
     return first, b"(" + prefix + b"\xff"
 
