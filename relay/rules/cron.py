@@ -77,7 +77,7 @@ class CronWalls:
         except CronSimError:  # each field is right by itself: no month has the day
             raise _never(expression) from None
 =======
-        self._search = _Search(fields)
+        self._search = _CronSearch(fields)
 >>>>>>> rules
         if next(self(_NEVER_SEEN), None) is None:
             raise _never(expression)
