@@ -14,7 +14,7 @@ GENERATED = ("relay/v1", "relay/journal")
 MOST_FILES = 15
 """Source files that one folder may hold."""
 
-MIRRORED = {"DeadLetter", "NewTimer", "TimerState"}
+MIRRORED = {"DeadLetter", "NewTimer", "OnConflict", "TimerState"}
 """The client knows nothing of the daemon: these say the same on both sides of the wire, by the same name."""
 
 
