@@ -67,8 +67,8 @@ local function standing(n, id)
 end
 
 -- The limit of a run of debounced timers stands in the place of a record, as a text that no relay takes for one; with
--- the score that goes with it, since a foreign writer who sets another one ends the run: see 0090.
-local LIMIT = '^debounced (%S+) until (%S+)$'
+-- the score that goes with it, since a foreign writer who sets another one ends the run.
+local LIMIT = '^debounced (%S+) until (%S+)$' -- see 0090
 
 local function debounced(score, limit)
   local r = fresh(score, 0)

@@ -48,11 +48,6 @@ def on_conflict(request: Asking) -> OnConflict | None:
     return MODES[request.mode] if said is None else said
 
 
-def is_apart(spec: pb.TimerSpec) -> bool:
-    """Whether anything but its time says when a timer is due."""
-    return spec.HasField("spread") or spec.HasField("debounce") or spec.HasField("at_most")
-
-
 def when(spec: pb.TimerSpec, timer_id: str, said: OnConflict | None) -> tuple[int | None, int | None, Intent]:
     """Return when a timer is due, as an instant or as a delay, and what becomes of one that has its id.
     Raises `InvalidField`."""

@@ -71,14 +71,7 @@ class CronWalls:
         fields = [_checked(expression, *each) for each in zip(_FIELDS, _split(expression), strict=True)]
         self.elapsed = fields[2].startswith("*")
         """Whether it has a wildcard in hours, and so goes by elapsed time."""
-<<<<<<< HEAD
-        try:
-            self._search = _CronSearch(fields)
-        except CronSimError:  # each field is right by itself: no month has the day
-            raise _never(expression) from None
-=======
         self._search = _CronSearch(fields)
->>>>>>> rules
         if next(self(_NEVER_SEEN), None) is None:
             raise _never(expression)
 

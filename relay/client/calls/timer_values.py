@@ -125,14 +125,14 @@ class NewTimer:
         return debounce, at_most, spread
 
     def _time(self) -> int:
-        if self.debounce is not None and self.apart_us is not None:
-            return self.apart_us[0]
         if self.delay is not None and self.due_time is None:
             return arguments.to_micros(self.delay, "delay")
         if self.due_time is not None and self.delay is None:
             return arguments.to_instant(self.due_time, "due_time")
+        if self.apart_us is not None and self.debounce is not None:
+            return self.apart_us[0]
         raise errors.InvalidArgument(
-            "one of due_time, delay and debounce must be given, and not both", field="due_time"
+            "one of due_time, delay and debounce must be given, and only one", field="due_time"
         )
 
     def _expiry(self) -> int:
