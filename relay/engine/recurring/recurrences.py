@@ -275,8 +275,11 @@ class Recurrences:
             most = share(self._layouts, partition, self._policies(partition).max_waiting)
             for _ in range(TRIES):
                 now, kept = await self._store.get(partition, recurrence_id)
-                if kept is not None and kept.standing.next is not None and kept.standing.next <= now:
-                    await self._store.turn(partition, [turned(kept, now)], now, max_waiting=most)
+                overdue = None if kept is None else _overdue(kept, now)
+                if overdue is not None:
+                    (word,) = await self._store.turn(partition, [overdue], now, max_waiting=most)
+                    if word is Turned.FULL:
+                        raise TopicFull.of(topic, self._policies(topic).max_waiting)
                     continue
                 changed = change(kept, now)
                 if changed is None:
@@ -292,6 +295,17 @@ class Recurrences:
             raise _too_busy(recurrence_id)
 
         return await self._partitioning.begin(topic, write)
+
+
+def _overdue(kept: StoredRecurrence, now: int) -> Turn | None:
+    """The turn that a recurrence waits for; None if for none. A rule that this relay can't read makes none,
+    and must be open to a better one."""
+    if kept.standing.next is None or kept.standing.next > now:
+        return None
+    try:
+        return turned(kept, now)
+    except InvalidField:
+        return None
 
 
 def _there(topic: str, recurrence_id: str, kept: StoredRecurrence | None) -> StoredRecurrence:

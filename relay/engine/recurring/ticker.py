@@ -18,6 +18,10 @@ from relay.telemetry.metrics.instruments import Instruments
 MOST = 100
 """Recurrences that one call reads, and at most turns."""
 
+MOST_INSTANTS = 1_000
+"""Nominal instants after which a look ends, and the next one begins: after an outage there may be many, and
+the event loop has other work."""
+
 GATHER = 0.02
 """The shortest time in seconds between two looks that each find something. Recurrences that fall due
 meanwhile share one."""
@@ -95,8 +99,8 @@ class Ticker:
 
     async def _turn(self, due: Due) -> tuple[bool, int | None]:
         """Turn what is due. Return whether anything was done, and when to look at the next one."""
-        turns = self._turns(due)
-        done, following = False, [due.next, due.now if len(turns) >= MOST else None]
+        turns, is_whole = self._turns(due)
+        done, following = False, [due.next, None if is_whole else due.now]
         for partition, some in self._grouped(turns):
             most = self._max_waiting(partition)
             for each, word in zip(
@@ -112,14 +116,19 @@ class Ticker:
                     following.append(due.now + LOOK_AGAIN)
         return done, min((each for each in following if each is not None), default=None)
 
-    def _turns(self, due: Due) -> list[Turn]:
+    def _turns(self, due: Due) -> tuple[list[Turn], bool]:
         """The turns of what is due. A rule that this relay can't read, as one from a newer version, stays as
-        it is."""
+        it is. And whether these are all."""
         turns: list[Turn] = []
+        instants = 0
         for each in due.kept:
+            if instants > MOST_INSTANTS:
+                return turns, False
             name = each.recurrence.recurrence_id
             try:
-                turns.append(turned(each, due.now))
+                made = turned(each, due.now)
+                turns.append(made)
+                instants += len(made.occurrences) + sum(made.left_out.values())
             except InvalidField as failure:
                 if name not in self._unreadable:
                     self._unreadable.add(name)
@@ -129,7 +138,7 @@ class Ticker:
                         topic=topic_of(self._partition),
                         recurrence=name,
                     )
-        return turns
+        return turns, len(turns) < MOST
 
     def _grouped(self, turns: Sequence[Turn]) -> Iterator[tuple[str, list[Turn]]]:
         """The turns of each call, which has a bounded number of occurrences, by the partitions that calls
