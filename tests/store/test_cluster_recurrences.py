@@ -11,8 +11,8 @@ from relay.core.recurring.rule import Rule
 from relay.core.recurring.turns import turn
 from relay.store.partitions.recurrences import RedisRecurrences
 from relay.store.server.server import Server
-from tests.clusters import Cluster
 from tests.store.moving import Relay
+from tests.worlds.cluster.cluster import Cluster
 
 NAMES = [f"r{n}" for n in range(24)]
 FIRST = 1_767_225_600 * SECOND
@@ -33,10 +33,9 @@ async def test_recurrences_on_a_cluster() -> None:
             await all_turn(store, relay, FIRST)
             source, target = cluster.nodes
             moving = next(part for part in range(1, 8) if cluster.owner_of(f"orders#{part}") is source)
-            cluster.begin_move(f"orders#{moving}", source, target)
-            cluster.carry(f"orders#{moving}", source, target)
+            cluster.move(f"orders#{moving}", target)
             await all_turn(store, relay, FIRST + SECOND)
-            cluster.end_move(f"orders#{moving}", target)
+            cluster.migrate(f"orders#{moving}", source)
             await all_turn(store, relay, FIRST + 2 * SECOND)
             assert await listed(store, relay) == sorted(NAMES)
             assert len(await relay.listed()) == 3 * len(NAMES)
