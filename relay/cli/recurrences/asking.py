@@ -277,7 +277,7 @@ def backfill(
     if as_json:
         output.document({"occurrences": done.occurrences, "first_time": first, "last_time": last})
     elif done.occurrences:
-        typer.echo(f"made {done.occurrences} occurrences, of the instants from {first} to {last}")
+        typer.echo(f"made {_count(done.occurrences)}, of the instants from {first} to {last}")
     else:
         typer.echo("made none: the rule has no instant between the two")
 
@@ -292,7 +292,7 @@ def delete(
     if as_json:
         output.document({"topic": topic, "recurrence_id": recurrence_id, **done._asdict()})
     elif done:
-        told = f", and cancelled {done.cancelled} occurrences" if cancel_waiting else ""
+        told = f", and cancelled {_count(done.cancelled)}" if cancel_waiting else ""
         typer.echo(f"deleted {output.name(topic, recurrence_id)}{told}")
     if not done:
         _fail_missing(topic, recurrence_id)
@@ -323,6 +323,10 @@ def history(connection: RelayConnection, topic: str, recurrence_id: str, as_json
         tables.show(tables.table(("time", "occurrence", "late by>"), rows))
     else:
         typer.echo("no instant has come yet", err=True)
+
+
+def _count(occurrences: int) -> str:
+    return f"{occurrences} occurrence{'' if occurrences == 1 else 's'}"
 
 
 def _next(found: Recurrence) -> str:
