@@ -66,7 +66,7 @@ class RruleWalls:
             if self._dates:
                 yield from self._date_by_date(start)
             else:
-                yield from self._search(start)
+                yield from self._from(start)
         except (OverflowError, ValueError):
             return  # beyond the year 9999, or times of the day that the interval never meets
 
@@ -75,9 +75,9 @@ class RruleWalls:
         before it asks whether the day is one: for 19 s where a rule fires in an hour of every fourth year."""
         midnight = start.replace(hour=0, minute=0, second=0)
         in_vain = 0
-        for day in _DateSearch(dateutil.DAILY, midnight, _MOST_DAYS, **self._dates):
+        for day in _Expansion(dateutil.DAILY, midnight, _MOST_DAYS, **self._dates):
             in_vain += 1
-            for wall in self._search(day):
+            for wall in self._from(day):
                 if wall >= day + _DAY:
                     break
                 if wall >= day:
@@ -112,11 +112,11 @@ class RruleWalls:
             return timedelta(days=1), midnight
         return timedelta(weeks=1), midnight - timedelta(days=(midnight.weekday() - self._wkst) % 7)
 
-    def _search(self, start: datetime) -> _DateSearch:
-        """A search that begins with the period of `start`."""
+    def _from(self, start: datetime) -> _Expansion:
+        """An expansion that begins with the period of `start`."""
         options = {name: value for name, value in self._options.items() if name not in self._dates}
         first = self._period_before(start)
-        return _DateSearch(
+        return _Expansion(
             self._frequency, first, _MOST_DAYS, interval=self._interval, wkst=self._wkst, **options
         )
 
@@ -156,8 +156,8 @@ def _options(text: RruleText, start: datetime) -> dict[str, Any]:
     return options
 
 
-class _DateSearch(dateutil.rrule):
-    """dateutil's search, which ends when it has looked at `most` days and found nothing.
+class _Expansion(dateutil.rrule):
+    """dateutil's rrule, which ends when it has looked at `most` days and found nothing.
 
     It asks of each day first whether its month is one of the rule's: that is where it can be stopped. A rule
     that never fires would otherwise cost 10 s, and a caller could ask for it.
