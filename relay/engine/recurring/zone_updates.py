@@ -19,7 +19,7 @@ class ZoneUpdates:
 
     A zone that changes its rules may bring an instant forward, which nobody would look for before the one
     that was computed by the old ones. One that is put off needs nothing: the look that comes too early finds
-    it. Of two relays with different zones the one decides that ticks.
+    it. Where two relays have different zones, the one decides that ticks.
     """
 
     def __init__(self, store: RecurrenceStore, redis_health: RedisHealth, clock: Clock) -> None:
