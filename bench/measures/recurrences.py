@@ -37,16 +37,8 @@ KEYS = 6
 """Of the topic: those of its recurrences, its timeline and its payloads."""
 
 
-def late(count: int) -> str:
-    """The row of ticks beside timers."""
-    return f"ticks of {count:,} recurrences a minute, beside {BESIDE:,} timers/s"
-
-
-def late_alone(count: int) -> str:
-    """The row of ticks alone."""
-    return f"ticks of {count:,} recurrences a minute, alone"
-
-
+ALONE = "ticks"
+LATE = f"ticks, beside {BESIDE:,} timers/s"
 RELAY_CPU = "CPU of relay, a tick"
 SERVER_CPU = "CPU of server, a tick"
 CALLS = "script calls a tick"
@@ -70,7 +62,7 @@ async def measure(world: World) -> AsyncIterator[Row]:
         )
         yield Row(MEASURE, SERVER_CPU, (await world.server.cpu_seconds() - server) / made * 1e6, "µs")
         yield Row(MEASURE, CALLS, (await evaluations(world.server) - calls) / made, "calls")
-    for row in await lateness(world, late_alone(count)):
+    for row in await lateness(world, ALONE):
         yield row
     await world.server.clear()
     await keep(world.server, count)
@@ -80,7 +72,7 @@ async def measure(world: World) -> AsyncIterator[Row]:
         open_loop.due_soon(world, [relay], timers, open_loop.steady(BESIDE)) as child,
     ):
         await world.drained(child, timers, KEYS)
-    for row in await lateness(world, late(count)):
+    for row in await lateness(world, LATE):
         yield row
     await world.server.clear()
 
@@ -115,8 +107,9 @@ async def ticks(server: Server) -> list[float]:
 
 async def lateness(world: World, name: str) -> list[Row]:
     """One row for each quantile."""
-    found = milliseconds(await ticks(world.server))
-    return [Row(MEASURE, name, found[stat], "ms", stat) for stat in QUANTILES]
+    late = await ticks(world.server)
+    found, note = milliseconds(late), f"{world.plan.recurrences:,} recurrences a minute, {len(late):,} ticks"
+    return [Row(MEASURE, name, found[stat], "ms", stat, note) for stat in QUANTILES]
 
 
 async def evaluations(server: Server) -> int:
