@@ -325,9 +325,7 @@ def test_credentials_are_said_once(tmp_path: Path, content: str, expected: str) 
 
 def test_a_file_without_end_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("relay.settings.document.MOST_BYTES", 1000)
-    with pytest.raises(
-        SettingsError, match="/dev/zero: has more than 1000 bytes, too many for such a file"
-    ):
+    with pytest.raises(SettingsError, match="/dev/zero: has more than 1000 bytes, too many for such a file"):
         load(Path("/dev/zero"), environ={})
 
 
