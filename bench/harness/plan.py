@@ -47,6 +47,9 @@ class Plan:
     """timers, by bytes of payload"""
     cluster: int = 40_000
     """timers that go through each Cluster, and through the plain server beside them"""
+    recurrences: int = 100_000
+    """that fall on one minute"""
+    recurring_time: float = 30.0
 
 
 QUICK = Plan(
@@ -67,6 +70,8 @@ QUICK = Plan(
     relays_drain=20_000,
     payloads={0: 20_000, 1_024: 20_000, 65_536: 1_000},
     cluster=15_000,
+    recurrences=20_000,
+    recurring_time=10.0,
 )
 
 FULL = Plan(
@@ -76,6 +81,7 @@ FULL = Plan(
     rate_time=10.0,
     waiting=(1_000, 10_000, 100_000, 1_000_000, 5_000_000),
     cluster=200_000,
+    recurring_time=90.0,
 )
 
 TINY = Plan(
@@ -101,5 +107,7 @@ TINY = Plan(
     pollers=100,
     payloads={0: 100, 65_536: 20},
     cluster=300,
+    recurrences=600,
+    recurring_time=0.5,
 )
 """For the suite, which looks at counts and at no time."""

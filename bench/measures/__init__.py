@@ -20,6 +20,7 @@ from bench.measures import (
     lateness,
     payloads,
     peers,
+    recurrences,
     relays,
     schedule,
     waiting,
@@ -45,6 +46,7 @@ MODULES: tuple[ModuleType, ...] = (
     waiting,
     payloads,
     cluster,
+    recurrences,
 )
 MEASURES: dict[str, Measure] = {
     module.__name__.rpartition(".")[2]: cast("Measure", module.measure) for module in MODULES

@@ -4,7 +4,7 @@
 -- Uses    recurring
 -- Writes  nothing
 -- ARGV    limit count               recurrences to read
---         first text                where the page begins and ends, as ZRANGEBYLEX takes them
+--         first text                where the page begins and ends, as ZRANGE takes them by BYLEX
 --         last text
 --         max_bytes bytes           of rules after which the page ends
 -- Returns { now in microseconds; '1' if there is more, else ''; then of each what `say_recurrence` says }
@@ -15,7 +15,7 @@
 local bad = wrong_type()
 if bad then return bad end
 
-local found = redis.call('ZRANGEBYLEX', names, first, last, 'LIMIT', 0, limit + 1) -- one more than asked for
+local found = redis.call('ZRANGE', names, first, last, 'BYLEX', 'LIMIT', 0, limit + 1) -- one more than asked for
 local reply, bytes = { string.format('%.0f', time_us()), '' }, 0
 for n, id in ipairs(found) do
   if n > limit or bytes > max_bytes then

@@ -12,7 +12,7 @@
 --             'x' and microseconds     it expires this long after its due time
 --             'c'                      only if there is no such timer
 --             '<' or '>'               only if there is none, or if it is due earlier, or later, than the one there is
---             'b', and maybe microseconds   a debounced timer, with a delay: its run ends so long after it began; see
+--             'b', and maybe microseconds   a debounced timer, with a delay; the limit that it sets, from now: see
 --                                      `limit_of`
 --             'p', 'd' and a score     only if; see `refuses`
 -- Returns { the due times that callers can't know, as packed scores of eight bytes, little-endian: of each timer that
@@ -67,8 +67,8 @@ local function standing(n, id)
 end
 
 -- The limit of a run of debounced timers stands in the place of a record, as a text that no relay takes for one; with
--- the score that goes with it, since a foreign writer who sets another one ends the run. See 0090.
-local LIMIT = '^debounced (%S+) until (%S+)$'
+-- the score that goes with it, since a foreign writer who sets another one ends the run.
+local LIMIT = '^debounced (%S+) until (%S+)$' -- see 0090
 
 local function debounced(score, limit)
   local r = fresh(score, 0)

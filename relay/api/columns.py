@@ -69,7 +69,7 @@ class RequestColumns:
         if not (
             validate.plain_names(names)
             and validate.times(times)
-            and max(times) + self._spread <= LATEST
+            and (not self._spread or max(times) + self._spread <= LATEST)
             and max(map(len, payloads)) <= self._limit
         ):
             wrong = self._wrong(names, payloads, times)

@@ -28,7 +28,7 @@ ON_CONFLICT = {
     service.ON_CONFLICT_KEEP_EXISTING: OnConflict.KEEP_EXISTING,
 }
 LONGEST = 1_000 * 366 * 86_400 * SECOND
-"""Of a run of debounced timers, in microseconds: none ends after the year 9999."""
+"""The longest run of debounced timers, in microseconds: none ends after the year 9999."""
 
 EXCLUDED = ("due_time", "delay", "due_times_us", "delays_us", "spread", "expire_time", "expire_after")
 """What a debounced timer does not go with."""
@@ -46,11 +46,6 @@ def on_conflict(request: Asking) -> OnConflict | None:
     if said is not None and request.mode:
         raise InvalidField("on_conflict", "is set beside mode; leave mode out: CREATE is KEEP_EXISTING")
     return MODES[request.mode] if said is None else said
-
-
-def is_apart(spec: pb.TimerSpec) -> bool:
-    """Whether anything but its time says when a timer is due."""
-    return spec.HasField("spread") or spec.HasField("debounce") or spec.HasField("at_most")
 
 
 def when(spec: pb.TimerSpec, timer_id: str, said: OnConflict | None) -> tuple[int | None, int | None, Intent]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
+from itertools import repeat
+from typing import Any
 
-from relay.api.intents import is_apart, when
+from relay.api.intents import when
 from relay.api.times import instant, length
 from relay.core import validate
 from relay.core.errors import InvalidField
@@ -89,9 +91,12 @@ def new_timers(
     content_types = [spec.content_type for spec in specs]
     for each in set(content_types):
         validate.content_type(each)
-    if any(map(is_apart, specs)):
+    if any(_any_has(specs, name) for name in ("spread", "debounce", "at_most")):
         return None
-    expiries = [expiry(spec, due) for spec, due in zip(specs, dues, strict=True)]
+    expiries: dict[str, Any] = {}
+    if _any_has(specs, "expire_time") or _any_has(specs, "expire_after"):
+        pairs = [expiry(spec, due) for spec, due in zip(specs, dues, strict=True)]
+        expiries["expires"], expiries["expires_after"] = map(list, zip(*pairs, strict=True))
     bare = headers({}, trace)
     return NewTimers.filled(
         timer_ids,
@@ -100,10 +105,14 @@ def new_timers(
         delays=delays,
         headers=[headers(own, trace) if (own := spec.headers) else bare for spec in specs],
         content_types=content_types,
-        expires=[instant for instant, _ in expiries],
-        expires_after=[distance for _, distance in expiries],
         intents=[said or REPLACE] * len(specs),
+        **expiries,
     )
+
+
+def _any_has(specs: Sequence[pb.TimerSpec], name: str) -> bool:
+    """Whether the field is set in any of them; a loop in Python would take several times as long."""
+    return any(map(pb.TimerSpec.HasField, specs, repeat(name)))
 
 
 def headers(said: Mapping[str, str], trace: Mapping[str, str]) -> Mapping[str, str]:

@@ -91,7 +91,7 @@ class RelayClient(RecurringHandlers):
         made. From `expire_time` on, or from `expire_after` its due time, no delivery of it begins.
 
         `create_only` leaves an existing timer as it is; `on_conflict` says which of the two stands instead,
-        such as the one that is due earlier. `debounce` is a delay that begins anew with each call under the
+        such as the one that is due earlier. `debounce` is a delay that begins again with each call under the
         `timer_id`, until `at_most` after the first one. `spread` moves the due time back by less than that,
         to a place that the id decides. `only_if_pending` replaces only a timer that is not
         being delivered, `only_if_due_at` only one with this due time; both raise `NotFound` if there is

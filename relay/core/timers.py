@@ -60,6 +60,8 @@ class OnConflict(Enum):
     """Which timer stands where one of the id lives: the new one; the one that is due earlier, or later, the
     old one if neither is; the old one."""
 
+    __hash__ = object.__hash__  # as that of `Change`
+
     REPLACE = "replace"
     KEEP_EARLIEST = "keep_earliest"
     KEEP_LATEST = "keep_latest"

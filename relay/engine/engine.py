@@ -18,7 +18,7 @@ from relay.core.errors import GivenUp, PartlyDone, ServiceError, StoreRefused, T
 from relay.core.outcomes import ACKED, Ending, Verb, nonces
 from relay.core.partitions import Layout, involved, topic_of
 from relay.core.policy import Policies, TopicPolicy
-from relay.core.ports import RecurrenceStore, SourceOf, Stores, TopicStore, share
+from relay.core.ports import SourceOf, Stores, TopicStore, share
 from relay.core.timers import (
     NO_CONDITION,
     Change,
@@ -35,7 +35,6 @@ from relay.core.timers import (
     content_size,
 )
 from relay.engine.claiming.timeline_loops import TimelineLoops
-from relay.engine.claiming.timetable import Timetable
 from relay.engine.clock import Clock, SystemClock
 from relay.engine.coalescing.batch import Items, Result
 from relay.engine.coalescing.coalescer import Coalescer
@@ -47,7 +46,6 @@ from relay.engine.delivery.session import Session
 from relay.engine.delivery.settler import Settler
 from relay.engine.partitioning import Partitioning
 from relay.engine.recurring.recurrences import Recurrences
-from relay.engine.recurring.ticker import Ticker
 from relay.engine.recurring.tickers import Tickers
 from relay.engine.redis_health import RedisHealth
 from relay.engine.relay_state import relay_state
@@ -159,39 +157,17 @@ class Engine:
             self._clock,
             stores.places,
         )
-        self._tickers = (
-            Tickers(
-                stores.layouts, partial(self._ticker, stores.recurrences), self._redis_health, self._clock
+        self._tickers: Tickers | None = None
+        self._recurrences: Recurrences | None = None
+        if (kept := stores.recurrences) is not None:
+            due_at = self._loops.due_at
+            self._tickers = Tickers(
+                kept, stores.layouts, policies, due_at, self._redis_health, self._clock, instruments
             )
-            if stores.recurrences
-            else None
-        )
-        self._recurrences = (
-            Recurrences(
-                stores.recurrences,
-                stores.layouts,
-                self._partitioning,
-                policies,
-                self._tickers,
-                self._loops.due_at,
-                self._registry.note,
+            self._recurrences = Recurrences(
+                kept, stores.layouts, self._partitioning, policies, self._tickers, due_at, self._registry.note
             )
-            if stores.recurrences and self._tickers
-            else None
-        )
         self._draining = False
-
-    def _ticker(self, store: RecurrenceStore, partition: str) -> Ticker:
-        policy = self._policies(partition)
-        return Ticker(
-            partition,
-            Timetable(policy, self._clock),
-            store,
-            self._loops.due_at,
-            lambda name: share(self._layouts, name, policy.max_waiting),
-            self._redis_health,
-            self._instruments,
-        )
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Run all loops until cancelled."""
@@ -213,8 +189,6 @@ class Engine:
                 tasks.start_soon(self._mover.run)
             if self._tickers is not None:
                 await tasks.start(self._tickers.run)
-                for topic in self._policies.own:
-                    self._tickers.follow(topic)
             await tasks.start(self._loops.run)
             task_status.started()
 

@@ -14,7 +14,7 @@ from datetime import date, datetime, timedelta
 from functools import lru_cache
 from typing import NamedTuple
 
-from cronsim import CronSim, CronSimError
+from cronsim import CronSim
 
 from relay.core.errors import InvalidField
 
@@ -60,7 +60,7 @@ _TERM = re.compile(r"(?:\*|(?P<first>\w+)(?:-(?P<last>\w+))?)(?:/(?P<step>\d+))?
 _OF_MONTH = re.compile(r"(?P<day>\w+?)(?:L|#(?P<number>[1-5]))", re.ASCII)
 _NEAREST = re.compile(r"(\d{1,2})W", re.ASCII)
 
-_NEVER_SEEN = datetime(2000, 1, 1)  # noqa: DTZ001 - a wall time
+_NEVER_SEEN = datetime(2000, 1, 1)
 """A search from here on meets every kind of year within the 50 years after which cronsim gives up."""
 
 
@@ -71,10 +71,7 @@ class CronWalls:
         fields = [_checked(expression, *each) for each in zip(_FIELDS, _split(expression), strict=True)]
         self.elapsed = fields[2].startswith("*")
         """Whether it has a wildcard in hours, and so goes by elapsed time."""
-        try:
-            self._search = _Search(fields)
-        except CronSimError:  # each field is right by itself: no month has the day
-            raise _never(expression) from None
+        self._search = _CronSearch(fields)
         if next(self(_NEVER_SEEN), None) is None:
             raise _never(expression)
 
@@ -96,17 +93,20 @@ _MOST_MONTHS = 120
 """Months whose days are kept for each expression."""
 
 
-class _Search(CronSim):
+class _CronSearch(CronSim):
     """cronsim's search, with weekdays that are the nearest to a day."""
 
     def __init__(self, fields: list[str]) -> None:
         self._months: dict[tuple[int, int], list[int]] = {}
         days = fields[_DAY].split(",")
         self._nearest = [int(found[1]) for each in days if (found := _NEAREST.fullmatch(each))]
-        plain = ",".join(each for each in days if not _NEAREST.fullmatch(each))
-        super().__init__(" ".join([*fields[:_DAY], plain or "1", *fields[_DAY + 1 :]]), _NEVER_SEEN)
-        if not plain:
-            self.days = set()
+        plain = [each for each in days if not _NEAREST.fullmatch(each)]
+        # With L cronsim does not refuse days that no month has: others of the list may fire.
+        super().__init__(
+            " ".join([*fields[:_DAY], ",".join([*plain, "L"]), *fields[_DAY + 1 :]]), _NEVER_SEEN
+        )
+        if "L" not in plain:
+            self.days.discard(self.LAST)
         self.day_and = fields[_DAY].startswith("*") or fields[_WEEKDAY].startswith("*")
 
     def advance_day(self) -> bool:

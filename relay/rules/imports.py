@@ -1,8 +1,8 @@
 """Schedules of others as recurrences: crontabs, and Celery's beat_schedule. Pure: text in, recurrences out.
 
-A recurrence is a dict in the shape of recurrences.yaml: `id`, `topic`, `cron` or `every`, `zone`, and `payload`
-where the source has one. What can't be carried over is a warning, never left out silently. Celery's files
-are read as syntax trees, and nothing in them is run.
+A recurrence is a dict in the shape of recurrences.yaml: `id`, `topic`, `cron` or `every`, `zone`, and
+`payload` where the source has one. What can't be carried over is a warning, never left out silently. Celery's
+files are read as syntax trees, and nothing in them is run.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ _RANDOM = re.compile(r"(^|[\s,])\d*-?\d*~")
 def read_crontab(text: str, *, topic: str = "", zone: str = "", system: bool = False) -> Imported:
     """The lines of a crontab; with `system` a user stands before each command, as in /etc/crontab.
 
-    The command becomes the payload, and the id is made of its first word. `CRON_TZ` and `TZ` set the zone of
-    the lines behind them; `zone` is that of the lines before.
+    The command becomes the payload, and the id is made of its first words. `CRON_TZ` sets the zone of the
+    lines behind it; `zone` is that of the lines before.
     """
     read = Imported()
     for number, line in enumerate(text.splitlines(), 1):
@@ -62,7 +62,7 @@ def read_crontab(text: str, *, topic: str = "", zone: str = "", system: bool = F
             continue
         if (found := _SETTING.fullmatch(line)) and not line.lstrip().startswith(("*", "@")):
             name, value = found[1], found[2].strip("\"'")
-            if name in ("CRON_TZ", "TZ"):
+            if name == "CRON_TZ":
                 zone = value
             else:
                 read.warnings.append(f"{place}: {name} is not carried over: set it where the handler runs")
@@ -120,46 +120,49 @@ def read_celerybeat(text: str, *, topic: str = "", zone: str = "") -> Imported:
     """Celery's `beat_schedule`: a Python file that assigns it, such as `app.conf.beat_schedule = {…}`, or its
     dict alone, or the same as JSON. `timezone` in the file, if it is a plain text, is the zone.
 
-    Schedules are read where they are numbers of seconds, `timedelta(…)`, `schedule(…)` or `crontab(…)` of plain
-    values. Raises `InvalidField` where there is nothing of the kind.
+    Schedules are read where they are numbers of seconds, `timedelta(…)`, `schedule(…)` or `crontab(…)` of
+    plain values. Raises `InvalidField` where there is nothing of the kind.
     """
     read = Imported()
-    stripped = text.lstrip()
-    if stripped.startswith("{"):
-        try:
-            entries = json.loads(text)
-        except ValueError:
-            entries = None
-        if isinstance(entries, dict):
-            for name, entry in entries.items():
-                _read_entry(read, name, entry if isinstance(entry, dict) else {}, topic, zone)
-            return read
+    if isinstance(entries := _as_json(text), dict):
+        for name, entry in entries.items():
+            _read_entry(read, name, entry if isinstance(entry, dict) else {}, topic, zone)
+        return read
     try:
         tree = ast.parse(text)
-    except (SyntaxError, ValueError) as error:
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise InvalidField("file", f"is neither JSON nor Python: {error}") from None
     found = _assigned(tree, ("timezone", "CELERY_TIMEZONE"))
     if isinstance(found, ast.Constant) and isinstance(found.value, str):
         zone = found.value
     elif found is not None:
         read.warnings.append("timezone is not a plain text: give the zone yourself")
+    _read_schedule(read, tree, topic, zone)
+    return read
+
+
+def _as_json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _read_schedule(read: Imported, tree: ast.Module, topic: str, zone: str) -> None:
     schedule = _assigned(tree, ("beat_schedule", "CELERYBEAT_SCHEDULE", "CELERY_BEAT_SCHEDULE"))
     if schedule is None and len(tree.body) == 1 and isinstance(tree.body[0], ast.Expr):
         schedule = tree.body[0].value
     if not isinstance(schedule, ast.Dict):
         raise InvalidField("file", "has no beat_schedule that is a dict")
     for key, value in zip(schedule.keys, schedule.values, strict=True):
-        name = _plain(key) if key is not None else None
+        name = _plain(key)
         if not isinstance(name, str) or not isinstance(value, ast.Dict):
             read.warnings.append(
                 f"line {value.lineno}: left out: not a name with a dict that stands in the file"
             )
             continue
-        entry = {
-            _plain(each) if each else None: of for each, of in zip(value.keys, value.values, strict=True)
-        }
+        entry = {_plain(each): of for each, of in zip(value.keys, value.values, strict=True)}
         _read_entry(read, name, entry, topic, zone)
-    return read
 
 
 def _assigned(tree: ast.Module, names: tuple[str, ...]) -> ast.expr | None:
@@ -255,7 +258,7 @@ _LENGTHS = {
 def _given(names: tuple[str, ...], arguments: list[Any], named: dict[Any, Any]) -> dict[str, Any]:
     given = dict(zip(names, arguments, strict=False)) | named
     if unknown := given.keys() - set(names):
-        raise ValueError(f"{sorted(unknown)[0]} is not known")
+        raise ValueError(f"{min(unknown)} is not known")
     return given
 
 
@@ -270,6 +273,11 @@ def _crontab(given: dict[str, Any]) -> str:
     ]
     weekday = _celery_field(given.get("day_of_week", "*"))
     weekday = re.sub(r"[A-Za-z]+", lambda found: found[0][:3].upper(), weekday)
+    if not fields[2].startswith("*") and not weekday.startswith("*"):
+        raise ValueError(
+            "it asks for day_of_month and day_of_week at once, and cron for either: write an RRULE with "
+            "BYMONTHDAY and BYDAY"
+        )
     return " ".join([*fields, weekday])
 
 

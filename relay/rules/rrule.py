@@ -66,18 +66,18 @@ class RruleWalls:
             if self._dates:
                 yield from self._date_by_date(start)
             else:
-                yield from self._search(start)
+                yield from self._from(start)
         except (OverflowError, ValueError):
             return  # beyond the year 9999, or times of the day that the interval never meets
 
     def _date_by_date(self, start: datetime) -> Iterator[datetime]:
         """The times of a rule by the hour or shorter, on its dates. dateutil would look for times on each day
-        before it asks whether the day is one: for 19 s where a rule fires in one hour of every fourth year."""
+        before it asks whether the day is one: for 19 s where a rule fires in an hour of every fourth year."""
         midnight = start.replace(hour=0, minute=0, second=0)
         in_vain = 0
-        for day in _Search(dateutil.DAILY, midnight, _MOST_DAYS, **self._dates):
+        for day in _Expansion(dateutil.DAILY, midnight, _MOST_DAYS, **self._dates):
             in_vain += 1
-            for wall in self._search(day):
+            for wall in self._from(day):
                 if wall >= day + _DAY:
                     break
                 if wall >= day:
@@ -91,11 +91,11 @@ class RruleWalls:
         says about whole periods holds."""
         origin = self._start
         if self._frequency == dateutil.YEARLY:
-            return datetime(origin.year + self._whole(start.year - origin.year), 1, 1)  # noqa: DTZ001
+            return datetime(origin.year + self._whole(start.year - origin.year), 1, 1)
         if self._frequency == dateutil.MONTHLY:
             periods = (start.year - origin.year) * 12 + start.month - origin.month
             year, month = divmod(origin.year * 12 + origin.month - 1 + self._whole(periods), 12)
-            return datetime(year, month + 1, 1)  # noqa: DTZ001
+            return datetime(year, month + 1, 1)
         length, truncated = self._period(origin)
         return truncated + self._whole((start - truncated) // length) * length
 
@@ -112,11 +112,11 @@ class RruleWalls:
             return timedelta(days=1), midnight
         return timedelta(weeks=1), midnight - timedelta(days=(midnight.weekday() - self._wkst) % 7)
 
-    def _search(self, start: datetime) -> _Search:
-        """A search that begins with the period of `start`."""
+    def _from(self, start: datetime) -> _Expansion:
+        """An expansion that begins with the period of `start`."""
         options = {name: value for name, value in self._options.items() if name not in self._dates}
         first = self._period_before(start)
-        return _Search(
+        return _Expansion(
             self._frequency, first, _MOST_DAYS, interval=self._interval, wkst=self._wkst, **options
         )
 
@@ -156,8 +156,8 @@ def _options(text: RruleText, start: datetime) -> dict[str, Any]:
     return options
 
 
-class _Search(dateutil.rrule):
-    """dateutil's search, which ends when it has looked at `most` days and found nothing.
+class _Expansion(dateutil.rrule):
+    """dateutil's rrule, which ends when it has looked at `most` days and found nothing.
 
     It asks of each day first whether its month is one of the rule's: that is where it can be stopped. A rule
     that never fires would otherwise cost 10 s, and a caller could ask for it.

@@ -21,7 +21,7 @@ from relay.core.recurring.rule import EPOCH, Fold, Gap
 from relay.rules.nominal import Nominal
 from relay.rules.zones import offset_at, offset_of, turn
 
-Walls = Callable[[datetime], Iterator[datetime]]
+Walls = Callable[[datetime], Iterator[datetime]]  # see 0091
 """Yields the wall times of a rule, from a given one on (inclusive), ascending, without a zone."""
 
 _REACH = 25 * 3600

@@ -16,12 +16,13 @@ from relay.core.errors import ServiceError, StoreError, StoreUnavailable
 from relay.core.instants import SECOND
 from relay.core.journal import Journals
 from relay.core.outcomes import ACKED, ClaimRequest, Ending, Extension, Limits, Settlement, Verb
-from relay.core.partitions import Layout
+from relay.core.partitions import MAX_PARTITIONS, Layout
 from relay.core.policy import TopicPolicy
 from relay.core.timers import NewTimer
 from relay.store.dispatch.promotions import RedisPromotions
 from relay.store.dispatch.stream_groups import RedisGroups
 from relay.store.keys import KeyNames
+from relay.store.partitions.for_each import for_each
 from relay.store.server.fitness import is_one_of_several
 from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
@@ -130,7 +131,8 @@ async def foreign_types(
 class SweepMarks:
     """Whose a topic's marks are: which plan's of which cold store. Times are microseconds since 1970."""
 
-    key: str
+    keys: Sequence[str]
+    """Where they are: one for each partition that has some."""
     place: str
     plan: str
     until: int
@@ -139,14 +141,37 @@ class SweepMarks:
     """When they are abandoned: scripts write nothing to them from then on."""
 
 
-async def sweep_marks(server: Server, topic: str) -> SweepMarks | None:
-    """Those that a sweep has left in Redis, if it is not done. Raises `StoreError`."""
-    key = server.keys.key("marks", topic)
-    told = await server.ask("HMGET", key, "place", "plan", "until", "kept")
-    if None in told:
+async def sweep_marks(server: Server, layout: Layout) -> SweepMarks | None:
+    """Those that a sweep has left in Redis of a topic, if it is not done. One command for each partition.
+    Raises `StoreError`."""
+
+    async def read(key: str) -> SweepMarks | None:
+        told = await server.ask("HMGET", key, "place", "plan", "until", "kept")
+        if None in told:
+            return None
+        place, plan, until, kept = (text.decode() for text in told)
+        return SweepMarks([key], place, plan, int(until), int(kept))
+
+    keys = [server.keys.key("marks", partition) for partition in layout.partitions]
+    found = [marks for marks in await for_each(read, keys) if marks is not None]
+    if not found:
         return None
-    place, plan, until, kept = (text.decode() for text in told)
-    return SweepMarks(key, place, plan, int(until), int(kept))
+    latest = max(found, key=lambda marks: marks.until)  # its driver goes from one to the other
+    return replace(latest, keys=[key for marks in found for key in marks.keys])
+
+
+async def out_of_use(server: Server, layout: Layout) -> int:
+    """How many timers lie in partitions that a topic has no more, where nobody takes them: a failover has
+    brought them back after a move had taken them away. A command for each such partition. Raises
+    `StoreError`."""
+    found, number = 0, len(layout.partitions)
+    while layout.epoch and number < MAX_PARTITIONS:
+        names = [f"{layout.topic}#{n} {layout.text}" for n in range(number, 2 * number)]
+        if await server.ask("TYPE", server.keys.key("layout", names[0])) != b"string":
+            break  # the number of partitions doubles, and each that was emptied keeps a layout
+        sizes = await for_each(lambda name: server.ask("ZCARD", server.keys.key("timeline", name)), names)
+        found, number = found + sum(sizes), 2 * number
+    return found
 
 
 async def refusals(

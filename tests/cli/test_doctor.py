@@ -306,8 +306,8 @@ def test_overdue_dead_and_paused(doctor: Any, healthy: RunningServer) -> None:
         client.set("timers_pause:paused", str(int(time.time() + 60) * 1_000_000))
     seen = doctor(healthy)
     assert (seen.code, seen.results("wrong")) == (1, ["overdue"])
-    assert re.search(r"'late' has 1 timers due, the first for 3\d\d s", seen.of("overdue")[1])
-    assert "'dying' has 1 dead letters" in seen.of("dead")[1]
+    assert re.search(r"'late' has 1 timer due, the first for 3\d\d s", seen.of("overdue")[1])
+    assert "'dying' has 1 dead letter:" in seen.of("dead")[1]
     assert "'paused' is paused, 1 due" in seen.of("paused")[1]
 
 
@@ -344,7 +344,30 @@ def test_sweeps_that_were_killed(doctor: Any, healthy: RunningServer) -> None:
     assert "relay pipeline sweep --cold 'file:/cold store' --topic stopped" in stopped
     assert "unlink" not in stopped, "timers that were delivered since it began would come again"
     assert "'left' over file:/cold store was given up" in left
-    assert left.endswith("redis-cli unlink timers_marks:left")
+    assert left.endswith("redis-cli -c unlink timers_marks:left")
+
+
+def test_a_killed_sweep_of_several_partitions(doctor: Any, healthy: RunningServer) -> None:
+    """All that it has left is named, also where nothing is left of it in the first partition."""
+    with healthy.client() as client:
+        client.sadd("timers_topics", "orders")
+        client.set("timers_leases:orders", "1 4")
+    for number in (1, 2):
+        killed(healthy, f"orders#{number} 1 4", ago=90_000.0 + number, kept=-3_600.0)
+    message = doctor(healthy).of("sweeps")[1]
+    assert "'orders' over file:/cold store was given up" in message
+    assert message.endswith(
+        "redis-cli -c unlink 'timers_marks:orders#1'; redis-cli -c unlink 'timers_marks:orders#2'"
+    )
+
+
+def test_the_set_of_topics_is_read_once(doctor: Any, healthy: RunningServer) -> None:
+    """Though two sections go by it."""
+    with healthy.client() as client:
+        client.config_resetstat()
+        doctor(healthy)
+        stats: Any = client.info("commandstats")
+    assert stats["cmdstat_sscan"]["calls"] == 2  # once to see whether that is permitted
 
 
 def test_marks_of_another_type(doctor: Any, healthy: RunningServer) -> None:
@@ -438,7 +461,7 @@ def test_partitions(healthy: RunningServer, doctor: Any) -> None:
         seen = doctor(healthy, topics={"orders": {"partitions": 4}})
         assert (seen.code, seen.results("note")) == (0, ["dead"])
         assert seen.of("partitions") == ("ok", "'orders' has 4 partitions")
-        assert "'orders' has 1 dead letters" in seen.of("dead")[1]
+        assert "'orders' has 1 dead letter:" in seen.of("dead")[1]
         client.set("timers_payloads:orders#2", "theirs")
         seen = doctor(healthy, topics={"orders": {"partitions": 4}})
         assert "timers_payloads:orders#2 holds a string and should hold a hash" in seen.of("keys")[1]
@@ -476,7 +499,7 @@ def test_a_move_between_partitions(healthy: RunningServer, doctor: Any) -> None:
     [
         (Layout("my orders", 1, 4), TopicPolicy(partitions=8), ("has 4", "'my orders' --partitions 8")),
         (Layout("t", 2, 4, 2), TopicPolicy(partitions=4), ("moves to 2", "t --partitions 4")),
-        (Layout("t"), TopicPolicy(partitions=2, journal=True), ("has 1", "")),
+        (Layout("t"), TopicPolicy(partitions=2, journal=True), ("has 1", "t --partitions 2")),
         (Layout("t", 2, 4, 8), TopicPolicy(partitions=8), None),
         (Layout("t", 1, 4), TopicPolicy(), None),
     ],
@@ -493,8 +516,23 @@ def test_a_setting_with_another_number_of_partitions(
             f"is set to have {policy.partitions} partitions, which is for new topics, and {stands}: "
             in found[0]
         )
-        ends = f"relay topics reshard {command} changes that" if command else "with a journal can't be moved"
-        assert found[0].endswith(ends)
+        assert found[0].endswith(f"relay topics reshard {command} changes that")
+
+
+def test_timers_in_partitions_that_are_not_in_use(healthy: RunningServer, doctor: Any) -> None:
+    """A failover has undone the end of a move. Doctor counts them and says how they are delivered."""
+    topics = {"orders": {"partitions": 2}}
+    with healthy.client() as client:
+        client.set("timers_leases:orders", "5 2")
+        for number, text in ((2, "4 4 2"), (3, "4 4 2"), (4, "2 8 4")):
+            client.set(f"timers_leases:orders#{number}", text)
+        assert doctor(healthy, topics=topics).results("note") == []
+        for number in (3, 6):
+            client.zadd(f"timers_timeline:orders#{number}", {"a": 4_000_000_000})
+            client.hset(f"timers_payloads:orders#{number}", "a", b"")
+    (told,) = (line["message"] for line in doctor(healthy, topics=topics).lines if line["result"] == "note")
+    assert told.startswith("2 timers of 'orders' in partitions that it has no more")
+    assert "relay topics reshard orders --partitions 4 " in told
 
 
 def test_a_topic_that_is_set_to_have_partitions(healthy: RunningServer, doctor: Any) -> None:
@@ -516,7 +554,7 @@ def test_a_name_from_before_there_were_partitions(healthy: RunningServer, doctor
     told = {line["result"]: line["message"] for line in seen.lines if line["check"] == "names"}
     assert seen.code == 1
     assert "'old#1' has a # in its name" in told["wrong"]
-    assert "it still holds 1 timers and 0 dead letters" in told["wrong"]
+    assert "it still holds 1 timer and 0 dead letters" in told["wrong"]
     assert told["note"].endswith("it is empty: redis-cli srem timers_topics 'old#2'")
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from relay.core.instants import SECOND
 from relay.core.outcomes import Extension, Limits, Reason, Verb
 from relay.core.partitions import Layout
-from relay.core.timers import KEEP_EXISTING, Condition, NewTimer
+from relay.core.timers import KEEP_EXISTING, Condition, Debounce, NewTimer, OnConflict
 from tests.servers import start_server
 from tests.settlements import end_of
 from tests.worlds.scripts.asking import LEASE, N1, N2, N3, NOW
@@ -184,6 +184,31 @@ async def resume(bench: Bench) -> Any:
     return await claim(bench, b"4" * 16)
 
 
+async def debounce(bench: Bench) -> Any:
+    """The begin of two runs, of which one has a limit."""
+    names = {"limited": Debounce(40 * SECOND), "unlimited": Debounce()}
+    timers = [NewTimer(name, b"1", delay=30 * SECOND, intent=intent) for name, intent in names.items()]
+    return [[each.due, each.change] for each in await bench.store.schedule(bench.topic, timers)]
+
+
+async def debounce_again(bench: Bench) -> Any:
+    """At the limit; and what stands beside a run."""
+    bench.now = bench.now + 20 * SECOND
+    timers = [
+        NewTimer("limited", b"2", delay=30 * SECOND, intent=Debounce(600 * SECOND)),
+        NewTimer("unlimited", b"2", delay=30 * SECOND, intent=Debounce()),
+        NewTimer("limited", b"3", bench.now + 3600 * SECOND, intent=OnConflict.KEEP_EARLIEST),
+        NewTimer("unlimited", b"3", bench.now, intent=OnConflict.KEEP_LATEST),
+    ]
+    return [[each.due, each.change] for each in await bench.store.schedule(bench.topic, timers)]
+
+
+async def claim_debounced(bench: Bench) -> Any:
+    """Which ends the run, as it would at a relay that knows none."""
+    bench.now = bench.now + 25 * SECOND
+    return await claim(bench, b"5" * 16)
+
+
 STEPS: list[Step] = [
     schedule,
     refuse,
@@ -200,6 +225,9 @@ STEPS: list[Step] = [
     purge,
     pause,
     resume,
+    debounce,
+    debounce_again,
+    claim_debounced,
 ]
 
 

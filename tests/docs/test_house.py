@@ -14,7 +14,15 @@ GENERATED = ("relay/v1", "relay/journal")
 MOST_FILES = 15
 """Source files that one folder may hold."""
 
-MIRRORED = {"Backfilled", "DeadLetter", "NewTimer", "Recurrence", "Recurrences", "TimerState"}
+MIRRORED = {
+    "Backfilled",
+    "DeadLetter",
+    "NewTimer",
+    "OnConflict",
+    "Recurrence",
+    "Recurrences",
+    "TimerState",
+}
 """The client knows nothing of the daemon: these say the same on both sides of the wire, by the same name."""
 
 

@@ -14,7 +14,7 @@ from redis.exceptions import ResponseError
 from relay.core.errors import InvalidField, OtherLayout, StoreError, StoreFull
 from relay.core.instants import SECOND
 from relay.core.outcomes import NO_LIMITS, ClaimRequest, Extension, Verb, Verdict
-from relay.core.timers import Change, Debounce, Intent, NewTimer, OnConflict
+from relay.core.timers import Change, Debounce, Intent, NewTimer, OnConflict, Scheduled
 from relay.store.codec.lease_record import LEASED
 from relay.store.keys import KeyNames
 from relay.store.server.errors import Leaving, PauseUnknown
@@ -572,3 +572,23 @@ async def test_a_search_names_its_server(bench: Bench) -> None:
     server, cursor, *names = await place.redis.call(move.scan(place.topic, "0", 10))
     assert server.decode() == place.raw.info("server")["run_id"]
     assert (cursor, sorted(names)) == (b"0", [b"a", b"b", b"c"])
+
+
+@pytest.mark.parametrize("way", ["there", "there and back"])
+async def test_a_run_goes_on_where_the_move_takes_it(bench: Bench, way: str) -> None:
+    """The limit goes with the timer: a debounced timer that moved meanwhile is not put off beyond it."""
+    old = leaving(bench)
+    at_rest, new = bench.at("1 1 2"), bench.at(NEW)
+    timer = NewTimer("a", b"x", delay=30 * SECOND, intent=Debounce(40 * SECOND))
+    await at_rest.store.schedule(at_rest.topic, [timer])
+    old.now = new.now = NOW + 20 * SECOND
+    batch = await leave(old, "a")
+    place = new
+    if way == "there":
+        assert await put(place, batch) == [b"PUT"]
+    else:
+        assert await void(new, batch[0]) == b"VOID"
+        assert await back(old, batch) == b"1"
+        place = old
+    (told,) = await place.store.schedule(place.topic, [timer])
+    assert told == Scheduled(NOW + 40 * SECOND, Change.REPLACED)

@@ -110,6 +110,7 @@ def test_mistakes_are_found_before_spark_starts(
         ([*right, "--create-only", "--replace"], {}, 2, "--create-only: leave it out with --replace"),
         ([*right, "--on-conflict=keep-latest", "--replace"], {}, 2, "--on-conflict: leave it out with --rep"),
         ([*right, "--on-conflict=replace", "--create-only"], {}, 2, "--on-conflict: leave it out with --cre"),
+        ([*right, "--on-conflict=keep-latest", "--cold=c"], {}, 2, "--on-conflict: leave it out with --cold"),
         ([*right, "--spread", "soon"], {}, 2, "--spread: must be a length of time"),
     ]
     commands = [(arguments, environment) for arguments, environment, *_ in mistakes]

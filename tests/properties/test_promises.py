@@ -117,7 +117,6 @@ CAUGHT = [
     "the limit is not of this call's time",
     "a limit that limits nothing",
     "the due time told without the limit",
-    "runs overlook their own call",
     "a run goes on whatever the score",
     "the limit is not written",
 ]
@@ -142,6 +141,7 @@ CAUGHT_LATE = [
 
 
 SOONER = {
+    "reschedule without the fence": 1,
     "age ends first deliveries": 1,
     "a republish on the grid overlooked": 0,
     "claim ahead of time": 0,

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from tests.rules.oracle import Drawn
 
-MONTHS = "JAN FEB MAR APR MAY JUN JUL AUG SEP OCT NOV DEC".split()
-WEEKDAYS = "SUN MON TUE WED THU FRI SAT".split()
+MONTHS = ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"]
+WEEKDAYS = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"]
 
 On = Callable[[date], bool]
 
@@ -121,8 +121,7 @@ def _day_of_week(random: Random, near: date) -> Dates:
         return Dates(
             f"{name}#{number}", lambda d: d.isoweekday() % 7 == day and (d.day - 1) // 7 + 1 == number
         )
-    last = lambda d: (d + timedelta(days=7)).month != d.month  # noqa: E731
-    return Dates(f"{name}L", lambda d: d.isoweekday() % 7 == day and last(d))
+    return Dates(f"{name}L", lambda d: d.isoweekday() % 7 == day and (d + timedelta(days=7)).month != d.month)
 
 
 def months(random: Random, near: date) -> Dates:

@@ -1,5 +1,5 @@
-"""RRULEs drawn at random, and the dullest way to expand them: each date since DTSTART is asked whether it fits,
-as the sentences of RFC 5545 say it. Shares nothing with dateutil."""
+"""RRULEs drawn at random, and the dullest way to expand them: each date since DTSTART is asked whether it
+fits, as the sentences of RFC 5545 say it. Shares nothing with dateutil."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ class DrawnRrule:
         return found
 
 
-def rrule(random: Random, near: datetime) -> DrawnRrule:
+def rrule(random: Random, near: datetime) -> DrawnRrule:  # noqa: C901 - one chance after another
     """A rule that has something to do with a wall time, which lies up to three years behind DTSTART."""
     frequency = random.choice([YEARLY, MONTHLY, WEEKLY, DAILY, DAILY, HOURLY, HOURLY, MINUTELY])
     back = timedelta(days=random.choice([0, 1, 3, 30, 400, 1_000]), hours=random.randint(0, 30))

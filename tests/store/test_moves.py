@@ -12,6 +12,7 @@ from relay.core.instants import SECOND
 from relay.core.outcomes import NO_LIMITS, ClaimRequest, Extension, Verb, Verdict
 from relay.core.partitions import LEAVING, Layout, place_of
 from relay.core.timers import KEEP_EXISTING, Change, NewTimer, NewTimers
+from relay.store.examine import out_of_use
 from relay.store.keys import KeyNames
 from relay.store.server.scripts import Call
 from relay.store.server.server import Server
@@ -66,6 +67,27 @@ async def test_forth_and_back(relay: Relay, redis_server: RunningServer) -> None
         assert (relay.layout.count, relay.layout.towards) == (target, 0)
         assert_at_home(relay, [redis_server], IDS)
         assert (await relay.topics.stats(relay.topic)).timers == len(IDS)
+
+
+async def test_what_a_failover_gives_back_to_a_partition_that_was_emptied(
+    relay: Relay, redis_server: RunningServer
+) -> None:
+    """Nobody takes it there, and it is counted, until the topic has as many partitions again."""
+    await relay.put(*IDS)
+    await relay.move(2)
+    await relay.move(4)
+    keys = [relay.server.keys.key(name, f"{relay.topic}#3") for name in ("timeline", "payloads")]
+    with redis_server.client() as raw:
+        before = [raw.dump(key) for key in keys]
+        await relay.move(2)
+        assert await out_of_use(relay.server, relay.layout) == 0
+        for key, kept in zip(keys, before, strict=True):
+            raw.restore(key, 0, kept)
+    there = [name for name in IDS if Layout(relay.topic, 1, 4).partition(name).startswith(f"{relay.topic}#3")]
+    assert await out_of_use(relay.server, relay.layout) == len(there) > 0
+    await relay.move(4)
+    assert await out_of_use(relay.server, relay.layout) == 0
+    assert_at_home(relay, [redis_server], IDS)
 
 
 async def test_calls_for_several_timers_while_they_move(relay: Relay) -> None:

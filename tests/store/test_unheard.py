@@ -15,6 +15,9 @@ from relay.core.journal import Journals
 from relay.core.outcomes import ClaimRequest, Limits, Reason, Verb, Verdict
 from relay.core.partitions import Layout
 from relay.core.policy import TopicPolicy
+from relay.core.recurring.recurrence import Recurrence, Standing, Turned
+from relay.core.recurring.rule import Rule
+from relay.core.recurring.turns import triggered
 from relay.core.timers import Change, Changed, NewTimer
 from relay.store.bulk.columns_call import LoadRows, PackedRows
 from relay.store.bulk.inserting import Inserting
@@ -22,6 +25,8 @@ from relay.store.bulk.store import BulkStore
 from relay.store.bulk.sweeping import Loading, Marks
 from relay.store.codec import envelope
 from relay.store.dispatch.stream_groups import RedisGroups
+from relay.store.partitions.carrying import Carrier
+from relay.store.partitions.recurrences import RedisRecurrences
 from relay.store.server.blocking import BlockingServer, log_refused_hint
 from relay.store.server.hints import RedisHints
 from relay.store.server.manifest import manifest
@@ -209,8 +214,20 @@ async def replace(limited: Limited) -> None:
     assert await limited.states() == {"a": "pending"}
 
 
+async def tick(limited: Limited) -> None:
+    """A recurrence makes an occurrence."""
+    recurrences = RedisRecurrences(limited.server, Carrier(limited.server))
+    recurrence, standing = Recurrence("r", Rule(every=SECOND)), Standing(version=1, next=LATER)
+    assert await recurrences.keep(limited.topic, None, recurrence, standing, 0, reason="put")
+    _, kept = await recurrences.get(limited.topic, "r")
+    assert kept is not None
+    turn = triggered(kept, LATER)
+    assert await recurrences.turn(limited.topic, [turn], LATER) == [Turned.DONE]
+    assert await limited.states() == {turn.standing.last: "pending"}
+
+
 VERBS: tuple[Callable[[Limited], Awaitable[None]], ...] = (
-    *(schedule, run, settle, resume, redrive, finish, revive, arrive, come_back, load, insert, replace),
+    *(schedule, run, settle, resume, redrive, finish, revive, arrive, come_back, load, insert, replace, tick),
 )
 SCRIPTS = {
     "timeline/schedule",
@@ -225,6 +242,7 @@ SCRIPTS = {
     "bulk/guarded_load",
     "bulk/insert",
     "bulk/replace",
+    "recur/turn",
 }
 """The scripts that `VERBS` run."""
 

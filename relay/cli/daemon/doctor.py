@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 import anyio
@@ -119,20 +118,37 @@ async def _redis(settings: Settings) -> AsyncIterator[Finding]:
             words = f"{settings.redis.url} can't be used: {failure}{hint}{advice(settings)}"
             yield Finding("redis", "wrong", words, is_away=is_away)
             return
-        for finding in _fitness(settings, server, nodes):
+        async for finding in _reached(settings, server, nodes, refused_hints):
             yield finding
-        try:
-            async for finding in _use(settings, server, refused_hints):
-                yield finding
-        except StoreUnavailable as failure:
-            words = f"went away while it was looked at: {explain(failure)}"
-            yield Finding("redis", "wrong", words, is_away=True)
-            if not server.is_cluster:
-                return
-        except ServiceError as failure:
-            yield Finding("redis", "wrong", f"refuses what the rest needs: {failure}")
-        async for finding in _spread(settings, server, nodes):
+
+
+async def _reached(
+    settings: Settings, server: Server, nodes: Sequence[ServerFacts], refused_hints: Sequence[str]
+) -> AsyncIterator[Finding]:
+    """Yield what there is to say of a server, or of nodes, that can be reached."""
+    for finding in _fitness(settings, server, nodes):
+        yield finding
+    names, unread = set(settings.topics), None
+    try:
+        names |= set(await RedisTopics(server).topics())
+    except ServiceError as failure:  # the node that has the set of topics may be away
+        unread = failure
+    try:
+        async for finding in _use(settings, server, refused_hints):
             yield finding
+        if unread is not None:
+            raise unread
+        async for finding in _topics(settings, server, sorted(names)):
+            yield finding
+    except StoreUnavailable as failure:
+        words = f"went away while it was looked at: {explain(failure)}"
+        yield Finding("redis", "wrong", words, is_away=True)
+        if not server.is_cluster:
+            return
+    except ServiceError as failure:
+        yield Finding("redis", "wrong", f"refuses what the rest needs: {failure}")
+    async for finding in _spread(settings, server, nodes, sorted(names)):
+        yield finding
 
 
 def _fitness(settings: Settings, server: Server, nodes: Sequence[ServerFacts]) -> Iterator[Finding]:
@@ -164,16 +180,13 @@ async def _use(settings: Settings, server: Server, refused_hints: Sequence[str])
     problems = [f"Redis does not let scripts publish them: {why}" for why in refused_hints[:1]]
     for finding in doctor_findings.wake_hints([*problems, *await deafness(server)]):
         yield finding
-    async for finding in _topics(settings, server):
-        yield finding
 
 
-async def _topics(settings: Settings, server: Server) -> AsyncIterator[Finding]:
-    """Check each topic that is configured or registered; one line stands for all that are fine."""
+async def _topics(settings: Settings, server: Server, names: Sequence[str]) -> AsyncIterator[Finding]:
+    """Check each of these topics; one line stands for all that are fine."""
     topics = PartitionedTopics(RedisTopics(server), RedisLayouts(server), Carrier(server))
     policies = settings.policies()
     promotions = RedisPromotions(server, policies)
-    names = sorted({*settings.topics, *await topics.topics()})
     if len(names) > MOST_TOPICS:
         words = f"there are {len(names)}; only the first {MOST_TOPICS} were looked at"
         yield Finding("topics", "note", words)
@@ -185,17 +198,14 @@ async def _topics(settings: Settings, server: Server) -> AsyncIterator[Finding]:
             for part in layout.partitions
             for found in await examine.foreign_types(server, part, journal=policy.journal, policy=policy)
         ]
-        for key, held, wanted in foreign:
+        for finding in doctor_findings.foreign(foreign):
             quiet = False
-            yield Finding(
-                "keys",
-                "wrong",
-                f"{key} holds a {held} and should hold a {wanted}: move it away, or set another key prefix",
-            )
+            yield finding
         if foreign:
             continue
-        stats, marks = await topics.stats(name), await examine.sweep_marks(server, name)
-        for finding in doctor_findings.partitions(layout, policy, stats, server.places):
+        stats, marks = await topics.stats(name), await examine.sweep_marks(server, layout)
+        beyond = await examine.out_of_use(server, layout)
+        for finding in doctor_findings.partitions(layout, policy, stats, server.places, beyond):
             yield finding
         swept = doctor_findings.unfinished(name, marks, stats.now) if marks is not None else ()
         unusable = doctor_findings.unusable(stats, server.keys)
@@ -210,12 +220,11 @@ async def _topics(settings: Settings, server: Server) -> AsyncIterator[Finding]:
         yield Finding("topics", "ok", f"{len(names[:MOST_TOPICS])}, with nothing overdue, paused or dead")
 
 
-async def _spread(settings: Settings, server: Server, nodes: Sequence[ServerFacts]) -> AsyncIterator[Finding]:
+async def _spread(
+    settings: Settings, server: Server, nodes: Sequence[ServerFacts], names: Sequence[str]
+) -> AsyncIterator[Finding]:
     """Yield what each node has and holds. Nodes that are away, and what Redis refuses, are left out here."""
-    names = set(settings.topics)
-    with suppress(ServiceError):  # the node that has the set of topics may be away
-        names |= set(await RedisTopics(server).topics())
-    counted = await census(server, sorted(names)[:MOST_TOPICS], [facts.place for facts in nodes])
+    counted = await census(server, names[:MOST_TOPICS], [facts.place for facts in nodes])
     for finding in doctor_nodes.spread(nodes, counted, settings.policies()):
         yield finding
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from shlex import quote
 from typing import Literal, TypeAlias
@@ -129,7 +129,7 @@ def wake_hints(problems: Sequence[str]) -> Iterator[Finding]:
 def dispatched(stats: TopicStats) -> Iterator[Finding]:
     """Report what is notable about a topic."""
     if stats.dead:
-        words = f"{stats.topic!r} has {stats.dead} dead letters"
+        words = f"{stats.topic!r} has {output.dead_letters(stats.dead)}"
         yield Finding(
             "dead", "note", f"{words}: relay dead list shows them, relay dead redrive brings them back"
         )
@@ -141,17 +141,39 @@ def dispatched(stats: TopicStats) -> Iterator[Finding]:
         yield Finding(
             "overdue",
             "wrong",
-            f"{stats.topic!r} has {stats.due} timers due, the first for {age:,.0f} s: no application "
+            f"{stats.topic!r} has {output.timers(stats.due)} due, the first for {age:,.0f} s: no application "
             "takes them, or too slowly; see that one has opened a stream for the topic, and its relay's log",
         )
 
 
-def partitions(layout: Layout, policy: TopicPolicy, stats: TopicStats, places: Places) -> Iterator[Finding]:
-    """Report what there is to say about a topic's partitions."""
+def foreign(keys: Iterable[tuple[str, str, str]]) -> Iterator[Finding]:
+    """Report keys that hold something else: each with what it holds and what belongs there."""
+    for key, held, wanted in keys:
+        words = f"{key} holds a {held} and should hold a {wanted}: move it away, or set another key prefix"
+        yield Finding("keys", "wrong", words)
+
+
+def partitions(
+    layout: Layout, policy: TopicPolicy, stats: TopicStats, places: Places, beyond: int
+) -> Iterator[Finding]:
+    """Report what there is to say about a topic's partitions; `beyond` is the number of timers in those that
+    it has no more."""
     if layout.epoch:
         yield partitioned(layout, places)
     if layout.epoch or stats.timers or stats.dead:  # else the topic is yet to be born
         yield from otherwise_set(layout, policy)
+    yield from out_of_use(layout, beyond)
+
+
+def out_of_use(layout: Layout, timers: int) -> Iterator[Finding]:
+    """Report timers in partitions that a topic has no more."""
+    if not timers:
+        return
+    words = f"{output.timers(timers)} of {layout.topic!r} in partitions that it has no more"
+    why = "a failover has brought them back after a move, and nobody takes them there"
+    more = 2 * max(layout.count, layout.towards)
+    command = f"relay topics reshard {quote(layout.topic)} --partitions {more}"
+    yield Finding("partitions", "note", f"{words}: {why}; {command} has them delivered")
 
 
 def partitioned(layout: Layout, places: Places) -> Finding:
@@ -175,8 +197,6 @@ def otherwise_set(layout: Layout, policy: TopicPolicy) -> Iterator[Finding]:
     words = f"{layout.topic!r} is set to have {wished} partitions, which is for new topics, and "
     words += f"moves to {comes}" if layout.towards else f"has {comes}"
     advice = f"relay topics reshard {quote(layout.topic)} --partitions {wished} changes that"
-    if policy.journal:
-        advice = "a topic with a journal can't be moved"
     yield Finding("partitions", "note", f"{words}: {advice}")
 
 
@@ -187,7 +207,7 @@ def unusable(stats: TopicStats, keys: KeyNames) -> Iterator[Finding]:
     words = f"{stats.topic!r} has a # in its name, which names partitions now, so relays refuse the topic"
     forget = f"redis-cli srem {quote(keys.topics)} {quote(stats.topic)}"
     if stats.timers or stats.dead:
-        held = f"it still holds {stats.timers} timers and {stats.dead} dead letters"
+        held = f"it still holds {output.timers(stats.timers)} and {output.dead_letters(stats.dead)}"
         advice = (
             "let a relay from before there were partitions deliver them, or schedule them again elsewhere"
         )
@@ -208,7 +228,8 @@ def unfinished(topic: str, marks: SweepMarks, now: int) -> Iterator[Finding]:
         yield Finding("sweeps", "note", f"{which} stopped {silent:,.0f} s ago and is not done: {again}")
         return
     words = f"{which} was given up, and what it left in Redis stays until the topic's next sweep: {again}"
-    yield Finding("sweeps", "note", f"{words}, or remove it: redis-cli unlink {quote(marks.key)}")
+    remove = "; ".join(f"redis-cli -c unlink {quote(key)}" for key in marks.keys)  # -c: to whichever node
+    yield Finding("sweeps", "note", f"{words}, or remove it: {remove}")
 
 
 def behind(topic: str, state: DispatchState) -> Iterator[Finding]:
@@ -227,8 +248,9 @@ def behind(topic: str, state: DispatchState) -> Iterator[Finding]:
             yield Finding(
                 "groups",
                 "wrong",
-                f"the group {group.group!r} of {topic!r} has {group.waiting} timers waiting for another try, "
-                f"the first due for {group.overdue:,.0f} s: no relay of the group takes them, or too slowly",
+                f"the group {group.group!r} of {topic!r} has {output.timers(group.waiting)} waiting for "
+                f"another try, the first due for {group.overdue:,.0f} s: no relay of the group takes them, "
+                "or too slowly",
             )
     if state.ready:
         yield Finding(

@@ -90,7 +90,7 @@ def _node(load: NodeLoad) -> Finding:
     has = [f"{facts.slots:,} slots ({facts.slots / SLOTS:.0%})"] if facts.place else []
     has += [f"{used} of {limit} in use" if facts.memory_limit else f"{used} in use and no maxmemory"]
     has += [f"{facts.replicas} connected replica{'' if facts.replicas == 1 else 's'}"]
-    has += [f"{output.partitions(len(here))} with {load.timers:,} timers{_largest_topics(load)}"]
+    has += [f"{output.partitions(len(here))} with {output.timers(load.timers)}{_largest_topics(load)}"]
     words = f"{facts.place or 'the server'} has {', '.join(has)}"
     words += f"; {output.partitions(unread)} can't be read" if unread else ""
     figures = {
@@ -169,7 +169,7 @@ def _ways(load: NodeLoad, nodes: int, policy: PolicyOf) -> Iterator[str]:
 def _more(layout: Layout, nodes: int, policy: TopicPolicy) -> int:
     """A number of partitions that spreads a topic better: twice as many as it has, and as there are nodes, at
     least. 0 if the topic moves already, or can't be moved."""
-    if layout.towards or policy.dispatch is not Dispatch.LEASE or policy.journal:
+    if layout.towards or policy.dispatch is not Dispatch.LEASE:
         return 0
     wanted = max(2 * layout.count, 1 << (2 * nodes - 1).bit_length())
     return wanted if wanted <= MAX_PARTITIONS else 0
@@ -187,7 +187,7 @@ def hottest(counted: Sequence[Counted]) -> Iterator[Finding]:
     hot = dict.fromkeys((*largest(counted)[:HOTTEST], *late[:HOTTEST]))
     for each in hot:
         name, waited, due = place_of(each.partition), overdue(each), each.stats.due if each.stats else 0
-        words = f"{name!r} has {each.timers:,} timers" + (f" at {each.place}" if each.place else "")
+        words = f"{name!r} has {output.timers(each.timers)}" + (f" at {each.place}" if each.place else "")
         words += f", {due:,} of them due" if due else ""
         words += (
             f", the first for {waited:,.0f} s" if waited else ", and is paused" if is_paused(each) else ""

@@ -148,6 +148,8 @@ def schedule(
     if stands is not Conflict.REPLACE and replace_all:
         option = "--create-only" if create_only else "--on-conflict"
         fail(f"{option}: leave it out with --replace, which replaces existing timers", BAD_INPUT)
+    if cold is not None and stands in (Conflict.KEEP_EARLIEST, Conflict.KEEP_LATEST):
+        fail("--on-conflict: leave it out with --cold, which does not compare due times", BAD_INPUT)
     if max_rejects is not None and rejects is None and not dry_run:
         fail("--max-rejects: name a folder for refused rows with --rejects", BAD_INPUT)
     with spark_installed():

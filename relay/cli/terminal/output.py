@@ -45,6 +45,16 @@ def partitions(count: int) -> str:
     return f"{count} partition{'' if count == 1 else 's'}"
 
 
+def timers(count: int) -> str:
+    """The same of timers."""
+    return f"{count:,} timer{'' if count == 1 else 's'}"
+
+
+def dead_letters(count: int) -> str:
+    """The same of dead letters."""
+    return f"{count:,} dead letter{'' if count == 1 else 's'}"
+
+
 def size(count: int) -> str:
     """A number of bytes, such as `1.2 MiB`."""
     value, unit = float(count), "B"

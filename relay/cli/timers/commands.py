@@ -87,7 +87,7 @@ def schedule(
         typer.Option(
             "--debounce",
             metavar="LENGTH",
-            help="Make it due so long after the last such command for this id, as with --in.",
+            help="Make it due this long after the last such command for this id.",
         ),
     ] = None,
     at_most: Annotated[

@@ -111,7 +111,7 @@ def preview(
 
 
 def pause(topic: str, recurrence_id: str, note: str, timeout: float) -> Steps[Recurrence]:
-    """Pause a recurrence. Raises `NotFound`."""
+    """Pause a recurrence. Raises `NotFound`, `InvalidArgument`."""
     check_names(topic, recurrence_id)
     if (size := arguments.check_text(note, "note")) > MAX_NOTE_BYTES:
         raise errors.InvalidArgument(

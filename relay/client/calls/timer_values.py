@@ -67,7 +67,7 @@ class NewTimer:
     expire_after: Seconds | None = None
     """The same as a distance from the due time. Give at most one of the two."""
     debounce: Seconds | None = None
-    """A delay that begins anew with each timer of this id: seconds or a timedelta, more than 0. Without an
+    """A delay that begins again with each timer of this id: seconds or a timedelta, more than 0. Without an
     expiry."""
     at_most: Seconds | None = None
     """How long after the first of such timers the last one is due at the latest. Only with `debounce`."""
@@ -125,14 +125,14 @@ class NewTimer:
         return debounce, at_most, spread
 
     def _time(self) -> int:
-        if self.debounce is not None and self.apart_us is not None:
-            return self.apart_us[0]
         if self.delay is not None and self.due_time is None:
             return arguments.to_micros(self.delay, "delay")
         if self.due_time is not None and self.delay is None:
             return arguments.to_instant(self.due_time, "due_time")
+        if self.apart_us is not None and self.debounce is not None:
+            return self.apart_us[0]
         raise errors.InvalidArgument(
-            "one of due_time, delay and debounce must be given, and not both", field="due_time"
+            "one of due_time, delay and debounce must be given, and only one", field="due_time"
         )
 
     def _expiry(self) -> int:

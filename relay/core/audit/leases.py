@@ -13,6 +13,10 @@ MOST_NONCES = 10_000
 """The nonces that are remembered for each relay."""
 
 
+_OF_CLAIMS = (Promise.NEVER_EARLY, Promise.ONE_LEASE, Promise.NEWEST_INTENT, Promise.HONEST_ATTEMPTS)
+"""The promises that each claim is held against."""
+
+
 class LeaseRules(Knowledge):
     """Judges promise 3, and what leases show about 1, 4 and 5. A rule returns whether the timer has ended."""
 
@@ -21,9 +25,8 @@ class LeaseRules(Knowledge):
         self._nonces = Nonces(MOST_NONCES)
 
     def claimed(self, record: JournalRecord, timer: Living) -> bool:
-        for promise in Promise:
-            if promise is not Promise.AT_LEAST_ONCE:
-                self.findings.checked[promise] += 1
+        for promise in _OF_CLAIMS:
+            self.findings.checked[promise] += 1
         if self.now < record.due:
             early = record.due - self.now
             self.refute(record.timer_id, timer, Promise.NEVER_EARLY, f"was delivered {early} µs early")

@@ -88,16 +88,18 @@ class Past:
 class Standing:
     """Where a recurrence stands.
 
-    `version` grows with each change that somebody asks for. `next` is the next nominal instant; None at
-    the end. `last` is the timer_id of the last occurrence, and `last_nominal` its nominal instant.
-    `runs` counts occurrences, `left_out` the nominal instants without one. `buffered` is a nominal instant
-    whose occurrence comes once the last one has ended. `paused` is since when it is paused. `further` counts
-    the runs that somebody has asked for. `tzdata` is the version of the time zones that `next` was computed
-    with. `recent` are the latest nominal instants, the last one at the end.
+    `version` grows with each change that somebody asks for. `next` is the next nominal instant; None at the
+    end. All instants up to `settled` have an occurrence or a reason, or are buffered. `last` is the timer_id
+    of the last occurrence, and `last_nominal` its nominal instant. `runs` counts occurrences, `left_out` the
+    nominal instants without one. `buffered` is a nominal instant whose occurrence comes once the last one has
+    ended. `paused` is since when it is paused. `further` counts the runs that somebody has asked for.
+    `tzdata` is the version of the time zones that `next` was computed with. `recent` are the latest nominal
+    instants, the last one at the end.
     """
 
     version: int
     next: int | None
+    settled: int = 0
     last: str = ""
     last_nominal: int | None = None
     runs: int = 0
@@ -142,6 +144,13 @@ class Turn:
     standing: Standing
     occurrences: Sequence[Occurrence] = ()
     cancel: str = ""
+
+    @property
+    def left_out(self) -> Mapping[LeftOut, int]:
+        """How many instants this turn has left without an occurrence, by reason."""
+        before = self.kept.standing.left_out
+        counts = {reason: count - before.get(reason, 0) for reason, count in self.standing.left_out.items()}
+        return {reason: count for reason, count in counts.items() if count}
 
 
 class Turned(Enum):

@@ -44,8 +44,8 @@ run before it."""
 
 
 def turn(kept: StoredRecurrence, nominals: Iterable[Nominal], now: int, tzdata: str) -> Turn:
-    """What is to become of a recurrence at `now`. `nominals` are the instants of its rule from the standing's
-    `next` on; they are read as far as needed."""
+    """What is to become of a recurrence at `now`. `nominals` are the instants of its rule that are not
+    settled; they are read as far as needed."""
     making = _Making(kept, now)
     if kept.standing.buffered is not None and kept.standing.paused is None and not making.stands:
         making.fire(kept.standing.buffered)
@@ -65,7 +65,9 @@ def turn(kept: StoredRecurrence, nominals: Iterable[Nominal], now: int, tzdata: 
         if making.has_ended:
             following = None
             break
-    return making.turn(None if following is None else following.instant, tzdata)
+    settled = now if is_last else passed[-1].instant
+    made = making.turn(None if following is None else following.instant, tzdata)
+    return replace(made, standing=replace(made.standing, settled=max(settled, kept.standing.settled)))
 
 
 def triggered(kept: StoredRecurrence, now: int) -> Turn:
@@ -94,7 +96,7 @@ def look_at(standing: Standing, now: int) -> int | None:
     return min(now + LOOK_AGAIN, standing.next or now + LOOK_AGAIN)
 
 
-class _Making:
+class _Making:  # see 0093
     """A turn in the making."""
 
     def __init__(self, kept: StoredRecurrence, now: int) -> None:

@@ -120,14 +120,16 @@ class Recurrences:
             if kept is None:
                 result = Put.CREATED
                 following = self._first(wanted.rule, now)
-                return _Change(wanted, Standing(version=1, next=following, tzdata=TZDATA), "put")
+                return _Change(wanted, Standing(1, following, settled=now, tzdata=TZDATA), "put")
             if wanted == kept.recurrence:
                 result = Put.UNCHANGED
                 return None
             result = Put.REPLACED
-            standing = replace(kept.standing, version=found + 1, tzdata=TZDATA)
-            if wanted.rule != kept.recurrence.rule or kept.standing.next is None:
-                standing = replace(standing, next=self._first(wanted.rule, now))
+            standing = replace(kept.standing, version=found + 1)
+            if wanted.rule != kept.recurrence.rule or standing.next is None:
+                settled = max(now, standing.settled)  # Redis' clock may have stepped back
+                following = self._first(wanted.rule, settled)
+                standing = replace(standing, next=following, settled=settled, tzdata=TZDATA)
             if wanted.overlap is not Overlap.BUFFER:
                 standing = replace(standing, buffered=None)
             return _Change(wanted, standing, "put")
@@ -273,8 +275,11 @@ class Recurrences:
             most = share(self._layouts, partition, self._policies(partition).max_waiting)
             for _ in range(TRIES):
                 now, kept = await self._store.get(partition, recurrence_id)
-                if kept is not None and kept.standing.next is not None and kept.standing.next <= now:
-                    await self._store.turn(partition, [turned(kept, now)], now, max_waiting=most)
+                overdue = None if kept is None else _overdue(kept, now)
+                if overdue is not None:
+                    (word,) = await self._store.turn(partition, [overdue], now, max_waiting=most)
+                    if word is Turned.FULL:
+                        raise TopicFull.of(topic, self._policies(topic).max_waiting)
                     continue
                 changed = change(kept, now)
                 if changed is None:
@@ -290,6 +295,17 @@ class Recurrences:
             raise _too_busy(recurrence_id)
 
         return await self._partitioning.begin(topic, write)
+
+
+def _overdue(kept: StoredRecurrence, now: int) -> Turn | None:
+    """The turn that a recurrence waits for; None if for none. A rule that this relay can't read makes none,
+    and must be open to a better one."""
+    if kept.standing.next is None or kept.standing.next > now:
+        return None
+    try:
+        return turned(kept, now)
+    except InvalidField:
+        return None
 
 
 def _there(topic: str, recurrence_id: str, kept: StoredRecurrence | None) -> StoredRecurrence:

@@ -12,11 +12,19 @@ from relay.core.recurring.turns import LOOK_AGAIN, look_at, turn
 from relay.engine.claiming.timetable import REFUSED_WAIT, Timetable
 from relay.engine.redis_health import RedisHealth
 from relay.rules import TZDATA, compile_rule
-from relay.telemetry.metrics.catalogue import TICKED
+from relay.telemetry.metrics.catalogue import LEFT_OUT, TICKED
 from relay.telemetry.metrics.instruments import Instruments
 
 MOST = 100
 """Recurrences that one call reads, and at most turns."""
+
+MOST_INSTANTS = 1_000
+"""Nominal instants after which a look ends, and the next one begins: after an outage there may be many, and
+the event loop has other work."""
+
+GATHER = 0.02
+"""The shortest time in seconds between two looks that each find something. Recurrences that fall due
+meanwhile share one."""
 
 
 class Ticker:
@@ -47,6 +55,7 @@ class Ticker:
         self._redis_health = redis_health
         self._instruments = instruments
         self._refused = False
+        self._gather_until = 0.0
         self._unreadable: set[str] = set()
         """Recurrences with rules that this relay can't read."""
 
@@ -61,9 +70,9 @@ class Ticker:
 
     async def step(self) -> None:
         """Wait until it is time, and turn the recurrences that are to be looked at."""
-        while (wait := self._timetable.next - self._clock.now()) > 0:
+        while (wait := max(self._timetable.next, self._gather_until) - self._clock.now()) > 0:
             await self._clock.wait(self._timetable.wakeup, wait)
-        self._timetable.begin()
+        began = self._timetable.begin()
         health = self._redis_health.of(self._partition)
         try:
             due = await self._store.due(self._partition, MOST + len(self._unreadable))
@@ -86,11 +95,12 @@ class Ticker:
             health.worked()
             self._refused = False
             self._timetable.plan(now=due.now, next_due=following, taken=done, paused_until=None)
+            self._gather_until = began + GATHER if done and len(due.kept) < MOST else 0.0
 
     async def _turn(self, due: Due) -> tuple[bool, int | None]:
         """Turn what is due. Return whether anything was done, and when to look at the next one."""
-        turns = self._turns(due)
-        done, following = False, [due.next, due.now if len(turns) >= MOST else None]
+        turns, is_whole = self._turns(due)
+        done, following = False, [due.next, None if is_whole else due.now]
         for partition, some in self._grouped(turns):
             most = self._max_waiting(partition)
             for each, word in zip(
@@ -106,14 +116,19 @@ class Ticker:
                     following.append(due.now + LOOK_AGAIN)
         return done, min((each for each in following if each is not None), default=None)
 
-    def _turns(self, due: Due) -> list[Turn]:
+    def _turns(self, due: Due) -> tuple[list[Turn], bool]:
         """The turns of what is due. A rule that this relay can't read, as one from a newer version, stays as
-        it is."""
+        it is. And whether these are all."""
         turns: list[Turn] = []
+        instants = 0
         for each in due.kept:
+            if instants > MOST_INSTANTS:
+                return turns, False
             name = each.recurrence.recurrence_id
             try:
-                turns.append(turned(each, due.now))
+                made = turned(each, due.now)
+                turns.append(made)
+                instants += len(made.occurrences) + sum(made.left_out.values())
             except InvalidField as failure:
                 if name not in self._unreadable:
                     self._unreadable.add(name)
@@ -123,7 +138,7 @@ class Ticker:
                         topic=topic_of(self._partition),
                         recurrence=name,
                     )
-        return turns
+        return turns, len(turns) < MOST
 
     def _grouped(self, turns: Sequence[Turn]) -> Iterator[tuple[str, list[Turn]]]:
         """The turns of each call, which has a bounded number of occurrences, by the partitions that calls
@@ -138,8 +153,10 @@ class Ticker:
                 yield name, part
 
     def _note(self, partition: str, made: Turn) -> None:
+        topic = topic_of(self._partition)
+        for reason, count in made.left_out.items():
+            self._instruments.count(LEFT_OUT, topic, reason.value, n=count)
         if made.occurrences:
-            topic = topic_of(self._partition)
             self._instruments.count(TICKED, topic, n=len(made.occurrences))
             first = min(each.due for each in made.occurrences)
             for each in involved(partition):
@@ -149,7 +166,7 @@ class Ticker:
 def turned(kept: StoredRecurrence, now: int) -> Turn:
     """What becomes of a recurrence at `now`."""
     standing = kept.standing
-    nominals = () if standing.next is None else compile_rule(kept.recurrence.rule).after(standing.next - 1)
+    nominals = () if standing.next is None else compile_rule(kept.recurrence.rule).after(standing.settled)
     return turn(kept, nominals, now, TZDATA)
 
 

@@ -9,12 +9,15 @@ from anyio.abc import TaskStatus
 
 from relay.core.errors import StoreUnavailable
 from relay.core.partitions import Layout
-from relay.core.ports import Layouts
-from relay.engine.claiming.timetable import REFUSED_WAIT
+from relay.core.policy import Policies
+from relay.core.ports import Layouts, RecurrenceStore, share
+from relay.engine.claiming.timetable import REFUSED_WAIT, Timetable
 from relay.engine.clock import Clock
 from relay.engine.loop_starter import LoopStarter
 from relay.engine.recurring.ticker import Ticker
+from relay.engine.recurring.zone_updates import ZoneUpdates
 from relay.engine.redis_health import RedisHealth
+from relay.telemetry.metrics.instruments import Instruments
 
 
 class Tickers:
@@ -25,13 +28,24 @@ class Tickers:
     """
 
     def __init__(
-        self, layouts: Layouts, make: Callable[[str], Ticker], redis_health: RedisHealth, clock: Clock
+        self,
+        store: RecurrenceStore,
+        layouts: Layouts,
+        policies: Policies,
+        due_at: Callable[[str, int], None],
+        redis_health: RedisHealth,
+        clock: Clock,
+        instruments: Instruments,
     ) -> None:
-        """`make` makes the ticker of a partition."""
+        """`due_at` is told the due times of occurrences, by partition."""
+        self._store = store
         self._layouts = layouts
-        self._make = make
+        self._policies = policies
+        self._due_at = due_at
         self._redis_health = redis_health
         self._clock = clock
+        self._instruments = instruments
+        self._zone_updates = ZoneUpdates(store, redis_health, clock)
         self._loops: LoopStarter | None = None
         self._followed: dict[str, anyio.CancelScope] = {}
         self._partitions: dict[str, tuple[str, ...]] = {}
@@ -44,6 +58,8 @@ class Tickers:
         try:
             async with anyio.create_task_group() as tasks:
                 self._loops = LoopStarter(tasks)
+                for topic in self._policies.own:
+                    self.follow(topic)
                 task_status.started()
                 await anyio.sleep_forever()
         finally:
@@ -64,16 +80,29 @@ class Tickers:
     async def _tick(self, topic: str, scope: anyio.CancelScope) -> None:
         with scope:
             layout = await self._layout(topic)
-            tickers = {partition: self._make(partition) for partition in layout.partitions}
+            tickers = {partition: self._ticker(partition) for partition in layout.partitions}
             self._partitions[topic] = layout.partitions
             self._tickers |= tickers
             try:
                 async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(self._zone_updates.run, layout)
                     for ticker in tickers.values():
                         tasks.start_soon(ticker.run)
             finally:
                 for partition in tickers:
                     self._tickers.pop(partition, None)
+
+    def _ticker(self, partition: str) -> Ticker:
+        policy = self._policies(partition)
+        return Ticker(
+            partition,
+            Timetable(policy, self._clock),
+            self._store,
+            self._due_at,
+            lambda name: share(self._layouts, name, policy.max_waiting),
+            self._redis_health,
+            self._instruments,
+        )
 
     async def _layout(self, topic: str) -> Layout:
         said = False

@@ -90,6 +90,8 @@ def run(spark: SparkSession, bar: Bar, job: Schedule) -> Summary:
 def _run(spark: SparkSession, bar: Bar, job: Schedule) -> Summary:
     if job.horizon is not None and job.chill is None:
         raise InvalidField("cold", "is missing; with a horizon, name the cold store")
+    if job.horizon is not None and job.on_conflict in (OnConflict.KEEP_EARLIEST, OnConflict.KEEP_LATEST):
+        raise InvalidField("on_conflict", "compares due times, which the cold store does not; leave one out")
     bar.step("looking at the rows")
     rows, empty = rows_of(spark, job.source)
     run_id = checked(job.run_id) if job.run_id is not None else derived(spark, job.source)

@@ -49,7 +49,11 @@ def read_rule(recurrence_id: str, text: bytes) -> Recurrence:
 def write_standing(standing: Standing) -> bytes:
     """Write where a recurrence stands, behind the timer_id of its last occurrence; see
     `lua/lib/recurring.lua`."""
-    said: dict[str, Any] = {"version": standing.version, "next": standing.next}
+    said: dict[str, Any] = {
+        "version": standing.version,
+        "next": standing.next,
+        "settled": standing.settled,
+    }
     for name in ("last_nominal", "buffered", "paused"):
         if (value := getattr(standing, name)) is not None:
             said[name] = value
@@ -73,6 +77,7 @@ def read_standing(text: bytes) -> Standing:
     return Standing(
         version=said["version"],
         next=said["next"],
+        settled=said["settled"],
         last=last.decode(),
         last_nominal=said.get("last_nominal"),
         runs=said.get("runs", 0),

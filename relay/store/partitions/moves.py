@@ -123,7 +123,7 @@ class RedisMoves:  # see 0084
         key = self._server.keys.key("names", own_name(partition))
         start, names = b"-", [b""] * PAGE
         while len(names) == PAGE:
-            names = await self._server.ask("ZRANGEBYLEX", key, start, "+", "LIMIT", 0, PAGE)
+            names = await self._server.ask("ZRANGE", key, start, "+", "BYLEX", "LIMIT", 0, PAGE)
             yield b"", [name for name in names if layout.partition(text_of(name)[0]) == partition]
             start = b"(" + names[-1] if names else start
 

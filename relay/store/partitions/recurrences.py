@@ -188,16 +188,15 @@ def _next(standing: Standing) -> float:
 
 def _reasons(turn: Turn) -> str:
     """Why instants that this turn has gone through have no occurrence; see KIND_TICKED."""
-    before, after = turn.kept.standing, turn.standing
-    counts = {
-        reason.value: count - before.left_out.get(reason, 0) for reason, count in after.left_out.items()
-    }
-    counts["buffered"] = (after.buffered is not None) - (before.buffered is not None)
-    return " ".join(f"{reason}={count}" for reason, count in counts.items() if count)
+    counts = {reason.value: count for reason, count in turn.left_out.items()}
+    buffered = [standing.buffered is not None for standing in (turn.kept.standing, turn.standing)]
+    if buffered[0] != buffered[1]:
+        counts["buffered"] = buffered[1] - buffered[0]
+    return " ".join(f"{reason}={count}" for reason, count in counts.items())
 
 
 def _bounds(prefix: bytes, after: bytes | None) -> tuple[bytes, bytes]:
-    """From where to where a page goes, as ZRANGEBYLEX takes it. No byte of UTF-8 is FF."""
+    """From where to where a page goes, as ZRANGE takes it by BYLEX. No byte of UTF-8 is FF."""
     first = b"[" + prefix if after is None else b"(" + after
     return first, b"(" + prefix + b"\xff"
 

@@ -66,6 +66,12 @@ STALE = counter(
 )
 SILENT = counter("relay.timers.silent", "{timer}", "Deliveries given up: no outcome within delivery_timeout.")
 TICKED = counter("relay.recurrences.ticked", "{timer}", "Occurrences of recurrences that this relay made.")
+LEFT_OUT = counter(
+    "relay.recurrences.left_out",
+    "{instant}",
+    "Nominal instants of recurrences that this relay left without an occurrence, by the reason.",
+    ("topic", "reason"),
+)
 PROMOTED = counter(
     "relay.timers.promoted",
     "{timer}",

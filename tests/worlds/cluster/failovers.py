@@ -38,7 +38,7 @@ BEHIND = 4_000
 """Bytes of replication that a replica lacks before its master is killed."""
 
 Held = tuple[str, str]
-"""The key of a timeline, and the id of a timer on it, or on its way from it to another one."""
+"""The key of a timeline, or of what is on its way from there to another one, and the id of a timer there."""
 
 ON_ITS_WAY = """
 local found, timers = redis.call('HGETALL', KEYS[1]), {}
@@ -202,10 +202,9 @@ def timers_at(*nodes: RunningServer) -> dict[Held, int]:
                         found[key.decode(), name.decode()] = int(envelope.decode(text).payload)
             for key in cast("list[bytes]", client.keys("timers_leases:*#move")):
                 way = cast("list[bytes]", client.eval(ON_ITS_WAY, 1, key))
-                old = key.decode().replace("leases", "timeline", 1).removesuffix("#move")
                 for name, text in zip(way[::2], way[1::2], strict=True):
                     if text:
-                        found[old, name.decode()] = int(envelope.decode(text).payload)
+                        found[key.decode(), name.decode()] = int(envelope.decode(text).payload)
     return found
 
 

@@ -31,7 +31,7 @@ and the next one finds no master for longer than that."""
 class Verdict:
     """`asked` are all calls, each answered, and no two with the same due time of one timer; `events` those of
     the handlers; `undone` what failovers have undone; `left` the timers that are still there; `retired` the
-    timelines of partitions that are not in use any more."""
+    keys of partitions that are not in use any more."""
 
     asked: Sequence[AskedFor]
     events: Sequence[Event]
@@ -141,7 +141,13 @@ class Verdict:
             f"{self.twice} handled twice",
             f"{len(self.left)} left, of them {len(self.stranded)} in partitions that are not in use",
         )
-        return "; ".join([*told, *map(str, few)])
+        stories = [f"{name}: {self.calls[name]}, {self._undone_of[name]}" for name in self._odd[:3]]
+        return "; ".join([*told, *map(str, few), *stories])
+
+    @property
+    def _odd(self) -> Sequence[str]:
+        """The timers of which something is to be explained."""
+        return sorted({*self.lost, *(timer_id for timer_id, _ in self.ghosts)} & self.calls.keys())
 
 
 def due_of(event: Event) -> int:

@@ -1,0 +1,82 @@
+"""What a relay does whose time zones are other ones than those by which recurrences were computed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from relay.core.errors import InvalidField, OtherLayout, StoreUnavailable
+from relay.core.partitions import Layout
+from relay.core.ports import MAX_PER_CALL, RecurrenceStore
+from relay.core.recurring.recurrence import Standing, StoredRecurrence
+from relay.engine.claiming.timetable import REFUSED_WAIT
+from relay.engine.clock import Clock
+from relay.engine.redis_health import RedisHealth
+from relay.rules import TZDATA, compile_rule
+
+
+class ZoneUpdates:
+    """Computes next nominal instants again by this relay's time zones, once for each topic.
+
+    A zone that changes its rules may bring an instant forward, which nobody would look for before the one
+    that was computed by the old ones. One that is put off needs nothing: the look that comes too early finds
+    it. Where two relays have different zones, the one decides that ticks.
+    """
+
+    def __init__(self, store: RecurrenceStore, redis_health: RedisHealth, clock: Clock) -> None:
+        self._store = store
+        self._redis_health = redis_health
+        self._clock = clock
+
+    async def run(self, layout: Layout) -> None:
+        """Go through a topic's recurrences; one call for each page, and one for each that changes. It ends
+        when the topic turns out to have another layout: then it is called again."""
+        cursor, said = "", False
+        while True:
+            try:
+                page = await self._redis_health.noted(
+                    layout.topic, self._store.page(layout, prefix="", limit=MAX_PER_CALL, cursor=cursor)
+                )
+                for each in page.kept:
+                    await self._update(layout, each)
+            except StoreUnavailable:
+                await self._redis_health.pause(layout.topic)
+                continue
+            except OtherLayout:
+                return
+            except Exception as failure:  # noqa: BLE001  (whatever it is, it must not end the loop)
+                self._redis_health.refused(
+                    "Redis refuses what recurrences with new time zones need",
+                    failure,
+                    said=said,
+                    topic=layout.topic,
+                )
+                said = True
+                await self._clock.sleep(REFUSED_WAIT)
+                continue
+            cursor = page.cursor
+            if not cursor:
+                return
+
+    async def _update(self, layout: Layout, kept: StoredRecurrence) -> None:
+        """Compare and change; whoever was quicker has done the same, or has gone on from there."""
+        updated = updated_standing(kept)
+        if updated is not None:
+            name = kept.recurrence.recurrence_id
+            now = updated.next or 0  # nothing is kept back by a look that is due
+            await self._store.keep(
+                layout.partition(name), kept, kept.recurrence, updated, now, reason="tzdata"
+            )
+
+
+def updated_standing(kept: StoredRecurrence) -> Standing | None:
+    """Where a recurrence stands by these time zones; None if as before."""
+    standing = kept.standing
+    if not kept.recurrence.rule.zone or standing.tzdata == TZDATA or standing.next is None:
+        return None
+    try:
+        first = next(iter(compile_rule(kept.recurrence.rule).after(standing.settled)), None)
+    except InvalidField:  # as a rule from a newer version, or a zone that was dropped
+        return None
+    if first is None or first.instant >= standing.next:
+        return None
+    return replace(standing, next=first.instant, tzdata=TZDATA)

@@ -1,0 +1,98 @@
+"""Relays that tick are killed wherever they are, and so is Redis: no nominal instant is lost, none comes
+twice."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime, timedelta
+from typing import cast
+
+import pytest
+
+from relay.client import SyncRelayClient
+from relay.core.audit import Promise, PromiseVerdict
+from tests import judge
+from tests.chaos import count, seed
+from tests.worlds.relay.stage import Stage
+from tests.worlds.waiting import eventually
+
+TOPIC = "ticks"
+KILLS = count(6, 400)
+RECURRENCES = count(40, 400)
+SETTINGS = {
+    f"RELAY_TOPICS__{TOPIC}__MAX_POLLING_INTERVAL": "0.5",
+    f"RELAY_TOPICS__{TOPIC}__JOURNAL_MAX_LENGTH": "100000000",
+}
+
+
+def names(stage: Stage, parts: int) -> set[str]:
+    keys = [f"timers_timeline:{TOPIC}", *(f"timers_timeline:{TOPIC}#{n}" for n in range(1, parts))]
+    found = [cast("list[bytes]", stage.client.zrange(key, 0, -1)) for key in keys]
+    return {name.decode() for some in found for name in some}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_relays_are_killed_while_they_tick(stage: Stage) -> None:
+    """Two relays tick recurrences of every second; one after the other is killed and comes back, and in the
+    midst the topic gets other numbers of partitions. At the end there is a timer for each second of each
+    recurrence, and nothing else: nobody takes them. The journal proves it, too."""
+    start = seed(7)
+    print(f"RELAY_TEST_SEED={start}")
+    chance = random.Random(start)
+    relays = [stage.relay(name, SETTINGS) for name in ("first", "second")]
+    ids = [f"r{n}" for n in range(RECURRENCES)]
+    with SyncRelayClient(relays[0].target) as client:
+        for name in ids:
+            client.recur(name, topic=TOPIC, every=1, overlap="allow", catch_up="all")
+    moves = {KILLS // 3: 4, 2 * KILLS // 3: 1}
+    for number in range(KILLS):
+        victim = relays[number % 2]
+        other = relays[1 - number % 2]
+        seen = len(names(stage, 4)) + chance.randrange(2 * RECURRENCES)
+        eventually(lambda seen=seen: len(names(stage, 4)) > seen, "they tick")  # type: ignore[misc]
+        if number in moves:
+            with SyncRelayClient(other.target) as client:
+                client.topics.reshard(TOPIC, moves[number])
+        victim.kill()
+        victim.start()
+    with SyncRelayClient(relays[0].target) as client:
+        eventually(lambda: not client.topics.get(TOPIC).moving_to, "the last move has ended")
+        for name in ids:
+            client.recurrences.pause(TOPIC, name)
+        found = names(stage, 4)
+        for name in ids:
+            stands = client.recurrences.get(TOPIC, name)
+            assert stands is not None
+            own = {each for each in found if each.startswith(f"{name}@")}
+            first = min(datetime.fromisoformat(each.partition("@")[2]) for each in own)
+            until = stands.next_time
+            assert until is not None
+            assert until.tzinfo is UTC
+            assert stands.runs + sum(stands.left_out.values()) == (until - first) // timedelta(seconds=1)
+            expected = {
+                f"{name}@{(first + timedelta(seconds=n)).strftime('%Y-%m-%dT%H:%M:%SZ')}"
+                for n in range(stands.runs)
+            }
+            assert own == expected, name
+    _, report = judge.report_of(stage.client, TOPIC)
+    verdict = report.of(Promise.EVERY_INSTANT)
+    assert verdict.verdict is PromiseVerdict.PROVED, verdict
+    assert verdict.checked >= len(found) / 2
+    print(f"{len(found)} occurrences, {KILLS} kills, {verdict.checked} records")
+
+
+def test_redis_restarts(stage: Stage) -> None:
+    """What it had written stands, and the instants of the outage are caught up with."""
+    server = stage.redis(config={"appendonly": "yes", "appendfsync": "always"})
+    relay = stage.relay("relay", SETTINGS)
+    with SyncRelayClient(relay.target) as client:
+        client.recur("r", topic=TOPIC, every=1, overlap="allow", catch_up="all")
+        eventually(lambda: len(names(stage, 1)) >= 2, "it ticks")
+        server.restart()
+        before = len(names(stage, 1))
+        eventually(lambda: len(names(stage, 1)) >= before + 3, "it goes on")
+        past = client.recurrences.history(TOPIC, "r")
+        times = [each.time for each in past]
+        assert times == [times[0] + timedelta(seconds=n) for n in range(len(times))]
+        assert all(each.timer_id for each in past)

@@ -1,0 +1,198 @@
+"""Engines that keep and tick recurrences on a real server."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+
+from relay.app import put_together
+from relay.core.errors import InvalidField, OtherVersion, RecurrenceNotFound
+from relay.core.instants import SECOND
+from relay.core.recurring.recurrence import LeftOut, Overlap, Recurrence, StoredRecurrence
+from relay.core.recurring.rule import Rule
+from relay.engine.recurring.recurrences import Put, Recurrences
+from relay.rules import TZDATA
+from relay.settings import Settings
+from relay.store.partitions.carrying import Carrier
+from relay.store.partitions.layouts import RedisLayouts
+from relay.store.partitions.recurrences import RedisRecurrences
+from relay.store.server.hints import RedisHints
+from relay.store.server.server import Server
+from relay.telemetry.metrics.provider import Metrics
+from relay.telemetry.traces.tracing import Tracing
+from tests.worlds.waiting import until
+
+if TYPE_CHECKING:
+    from tests.keyspace import Keyspace
+    from tests.servers import RunningServer
+
+DAILY = Recurrence("r", Rule(cron="30 2 * * *", zone="Europe/Berlin"), b"x")
+
+
+class Scene:
+    """A topic with an engine."""
+
+    def __init__(self, server: RunningServer, topic: str) -> None:
+        self.server, self.topic = server, topic
+
+    @asynccontextmanager
+    async def engine(self) -> AsyncIterator[Recurrences]:
+        settings = Settings.model_validate({"topics": {self.topic: {"max_polling_interval": 0.5}}})
+        metrics, policies = Metrics(), settings.policies()
+        async with Server(self.server.url, connections=4, timeout=60.0) as server:
+            layouts = RedisLayouts(server, lambda topic: policies(topic).partitions)
+            hints = RedisHints(server)
+            engine = put_together(settings, server, hints, layouts, metrics.instruments, Tracing())
+            async with anyio.create_task_group() as tasks:
+                await tasks.start(engine.run)
+                yield engine.recurrences
+                tasks.cancel_scope.cancel()
+        metrics.close()
+
+    @asynccontextmanager
+    async def store(self) -> AsyncIterator[RedisRecurrences]:
+        """To change behind the engine's back."""
+        async with Server(self.server.url, connections=1, timeout=60.0) as server:
+            yield RedisRecurrences(server, Carrier(server))
+
+    async def change(self, before: StoredRecurrence, **fields: object) -> None:
+        async with self.store() as store:
+            _, kept = await store.get(self.topic, before.recurrence.recurrence_id)
+            assert kept is not None
+            standing = replace(kept.standing, **fields)  # type: ignore[arg-type]
+            assert await store.keep(self.topic, kept, kept.recurrence, standing, 0, reason="put")
+
+
+@pytest.fixture
+def kept(valkey: RunningServer, keyspace: Keyspace) -> Scene:
+    topic = keyspace.topic()
+    keyspace.allow(f"*{topic}*")
+    return Scene(valkey, topic)
+
+
+async def test_put(kept: Scene) -> None:
+    """Created, left as it is, replaced; versions count changes, and what was counted stays."""
+    async with kept.engine() as recurrences:
+        made, how = await recurrences.put(kept.topic, DAILY)
+        assert (how, made.standing.version, made.standing.tzdata) == (Put.CREATED, 1, TZDATA)
+        again, how = await recurrences.put(kept.topic, DAILY)
+        assert (how, again.standing) == (Put.UNCHANGED, made.standing)
+        await kept.change(made, runs=7)
+        other = replace(DAILY, payload=b"y")
+        changed, how = await recurrences.put(kept.topic, other)
+        assert (how, changed.standing.version, changed.standing.runs) == (Put.REPLACED, 2, 7)
+        assert changed.standing.next == made.standing.next
+        assert (await recurrences.get(kept.topic, "r")).recurrence == other
+
+
+async def test_put_a_version(kept: Scene) -> None:
+    async with kept.engine() as recurrences:
+        await recurrences.put(kept.topic, DAILY, if_version=0)
+        with pytest.raises(OtherVersion, match=r"^if_version: recurrence 'r' has version 1, not 0"):
+            await recurrences.put(kept.topic, DAILY, if_version=0)
+        other = replace(DAILY, payload=b"y")
+        await recurrences.put(kept.topic, other, if_version=1)
+        with pytest.raises(OtherVersion, match="has version 2, not 1"):
+            await recurrences.put(kept.topic, DAILY, if_version=1)
+
+
+async def test_what_is_not_there(kept: Scene) -> None:
+    async with kept.engine() as recurrences:
+        for call in (recurrences.get, recurrences.pause, recurrences.resume, recurrences.trigger):
+            with pytest.raises(RecurrenceNotFound, match="has no recurrence 'r'"):
+                await call(kept.topic, "r")
+        with pytest.raises(RecurrenceNotFound):
+            await recurrences.backfill(kept.topic, "r", 0, SECOND)
+        assert await recurrences.remove(kept.topic, "r") is None
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        (Rule(cron="61 * * * *"), "rule.cron: "),
+        (Rule(cron="0 0 30 2 *"), "rule.cron: "),
+        (Rule(every=1000), "rule.every: "),
+        (Rule(cron="0 0 * * *", zone="Europe/Berlni"), "rule.zone: "),
+        (Rule(), "rule: "),
+    ],
+)
+async def test_rules_that_are_none(kept: Scene, rule: Rule, said: str) -> None:
+    async with kept.engine() as recurrences:
+        with pytest.raises(InvalidField) as refused:
+            await recurrences.put(kept.topic, replace(DAILY, rule=rule))
+        assert str(refused.value).startswith(said)
+        with pytest.raises(RecurrenceNotFound):
+            await recurrences.get(kept.topic, "r")
+
+
+async def test_another_rule_while_instants_have_passed(kept: Scene) -> None:
+    """They are the old rule's: each has its occurrence, or its reason, before the new rule counts."""
+    async with kept.engine() as recurrences:
+        every_second = replace(DAILY, rule=Rule(every=SECOND), overlap=Overlap.SKIP)
+        await recurrences.put(kept.topic, every_second)
+        await until_ticked(recurrences, kept.topic, 2)
+        changed, _ = await recurrences.put(kept.topic, DAILY)
+        standing = changed.standing
+        first, last = standing.recent[0].nominal, standing.recent[-1].nominal
+        passed = (last - first) // SECOND + 1
+        assert standing.runs + standing.left_out.get(LeftOut.OVERLAP, 0) == passed
+        assert last <= standing.settled < last + SECOND
+        assert standing.next is not None
+        assert standing.next % (60 * SECOND) == 0
+
+
+async def until_ticked(recurrences: Recurrences, topic: str, times: int) -> None:
+    async def ticked() -> bool:
+        return len((await recurrences.get(topic, "r")).standing.recent) >= times
+
+    await until(ticked, "it ticks")
+
+
+async def test_time_zones_that_have_changed(kept: Scene) -> None:
+    """An instant that has come nearer is looked for as soon as a relay knows the new zones; one that was put
+    off comes later."""
+    async with kept.engine() as recurrences:
+        made, _ = await recurrences.put(kept.topic, DAILY)
+    assert made.standing.next is not None
+    late = made.standing.next + 3600 * SECOND
+    await kept.change(made, next=late, tzdata="2001a")
+    async with kept.engine() as recurrences:
+
+        async def is_right() -> bool:
+            standing = (await recurrences.get(kept.topic, "r")).standing
+            return (standing.next, standing.tzdata) == (made.standing.next, TZDATA)
+
+        await until(is_right, "it is brought forward")
+        early = made.standing.settled + SECOND  # which passes while it waits
+        await kept.change(made, next=early, tzdata="2001a")
+        await until(is_right, "it is put off")
+        standing = (await recurrences.get(kept.topic, "r")).standing
+        assert (standing.runs, standing.left_out) == (0, {})
+
+
+async def test_a_backfill(kept: Scene) -> None:
+    """Of instants that have passed; more than it takes, and those to come, are refused."""
+    async with kept.engine() as recurrences:
+        made, _ = await recurrences.put(kept.topic, replace(DAILY, rule=Rule(every=60 * SECOND)))
+        end = made.standing.settled
+        filled = await recurrences.backfill(kept.topic, "r", end - 300 * SECOND, end)
+        assert filled.occurrences == 5
+        assert filled.first is not None
+        assert filled.first % (60 * SECOND) == 0
+        with pytest.raises(InvalidField, match=r"^end_time: is in the future"):
+            await recurrences.backfill(kept.topic, "r", end, end + 3600 * SECOND)
+        with pytest.raises(InvalidField, match=r"^end_time: has more than 500 instants"):
+            await recurrences.backfill(kept.topic, "r", end - 86400 * SECOND, end)
+
+
+async def test_another_relay_finds_what_was_put(kept: Scene) -> None:
+    """It looks every `max_polling_interval`; the first one has gone."""
+    async with kept.engine() as recurrences:
+        await recurrences.put(kept.topic, replace(DAILY, rule=Rule(every=SECOND)))
+    async with kept.engine() as recurrences:
+        await until_ticked(recurrences, kept.topic, 2)

@@ -1,0 +1,96 @@
+"""Recurrences on a Cluster: kept, turned and listed in all partitions, also while slots move."""
+
+from __future__ import annotations
+
+import pytest
+
+from relay.core.instants import SECOND
+from relay.core.recurring.nominal import Nominal
+from relay.core.recurring.recurrence import Overlap, Recurrence, Standing, StoredRecurrence, Turned
+from relay.core.recurring.rule import Rule
+from relay.core.recurring.turns import turn
+from relay.store.partitions.recurrences import RedisRecurrences
+from relay.store.server.server import Server
+from tests.store.moving import Relay
+from tests.worlds.cluster.cluster import Cluster
+
+NAMES = [f"r{n}" for n in range(24)]
+FIRST = 1_767_225_600 * SECOND
+
+
+async def test_recurrences_on_a_cluster() -> None:
+    with Cluster("valkey", masters=2) as cluster:
+        async with Server(cluster.url, connections=2, timeout=60.0) as server:
+            relay = Relay(server, "orders", partitions=8)
+            await relay.layouts.ask("orders")
+            store = RedisRecurrences(server, relay.carrier)
+            for name in NAMES:
+                recurrence = Recurrence(name, Rule(every=SECOND), b"x", overlap=Overlap.ALLOW)
+                standing = Standing(version=1, next=FIRST)
+                assert await store.keep(relay.at(name), None, recurrence, standing, FIRST, reason="put")
+            assert {cluster.owner_of(f"orders#{n}") for n in range(1, 8)} == set(cluster.nodes)
+            assert await listed(store, relay) == sorted(NAMES)
+            await all_turn(store, relay, FIRST)
+            source, target = cluster.nodes
+            moving = next(part for part in range(1, 8) if cluster.owner_of(f"orders#{part}") is source)
+            cluster.move(f"orders#{moving}", target)
+            await all_turn(store, relay, FIRST + SECOND)
+            cluster.migrate(f"orders#{moving}", source)
+            await all_turn(store, relay, FIRST + 2 * SECOND)
+            assert await listed(store, relay) == sorted(NAMES)
+            assert len(await relay.listed()) == 3 * len(NAMES)
+
+
+async def listed(store: RedisRecurrences, relay: Relay) -> list[str]:
+    names: list[str] = []
+    cursor = ""
+    while True:
+        page = await store.page(relay.layout, prefix="r", limit=7, cursor=cursor)
+        names += [each.recurrence.recurrence_id for each in page.kept]
+        if not (cursor := page.cursor):
+            return names
+
+
+async def all_turn(store: RedisRecurrences, relay: Relay, now: int) -> None:
+    """What is due in each partition is turned once."""
+    turned: list[str] = []
+    for partition in relay.layout.partitions:
+        due = await store.due(partition, 99)
+        made = [turn(each, nominals(each), now, "") for each in due.kept if each.standing.next == now]
+        turned += [each.kept.recurrence.recurrence_id for each in made]
+        assert await store.turn(partition, made, now) == [Turned.DONE] * len(made)
+    assert sorted(turned) == sorted(NAMES)
+
+
+def nominals(kept: StoredRecurrence) -> list[Nominal]:
+    since = kept.standing.next or 0
+    return [Nominal(since, 0), Nominal(since + SECOND, 0)]
+
+
+@pytest.mark.parametrize("target", [2, 8])
+async def test_recurrences_move_with_their_topic(target: int) -> None:
+    """From four partitions into another number of them, on a Cluster."""
+    with Cluster("valkey", masters=2) as cluster:
+        async with Server(cluster.url, connections=2, timeout=60.0) as server:
+            relay = Relay(server, "orders", partitions=4)
+            await relay.layouts.ask("orders")
+            store = RedisRecurrences(server, relay.carrier)
+            for name in NAMES:
+                recurrence = Recurrence(name, Rule(every=SECOND), b"x", overlap=Overlap.ALLOW)
+                standing = Standing(version=1, next=FIRST)
+                assert await store.keep(relay.at(name), None, recurrence, standing, FIRST, reason="put")
+            await all_turn(store, relay, FIRST)
+            layout = await relay.moves.begin("orders", target)
+            leaving = next(name for name in NAMES if relay.at(name).endswith(" leaving"))
+            _, kept = await store.get(relay.at(leaving), leaving)  # which carries it there
+            assert kept is not None
+            assert kept.stands, "its last occurrence has gone before it"
+            assert await listed(store, relay) == sorted(NAMES)
+
+            async def moved(_: int) -> None:
+                assert await listed(store, relay) == sorted(NAMES)
+
+            await relay.moves.run(layout, moved)
+            await all_turn(store, relay, FIRST + SECOND)
+            assert await listed(store, relay) == sorted(NAMES)
+            assert len(await relay.listed()) == 2 * len(NAMES)
