@@ -6,21 +6,24 @@ import asyncio
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
+from typing import Any
 
 import grpc
 import pytest
 
 from relay.client import DeadlineExceeded, RelayClient, SyncRelayClient, Unavailable, errors
-from relay.client.calls import timer_calls
-from relay.client.calls.channel import GET, METHODS, SCHEDULE, Method, SyncGrpcWire
+from relay.client.calls import recurrence_calls, timer_calls
+from relay.client.calls.channel import GET, METHODS, SCHEDULE, TRIGGER, Method, SyncGrpcWire
 from relay.client.calls.timer_calls import TRY_TIMEOUT, Attempt, Pause
 from relay.v1 import timer_service_pb2 as pb
+from relay.v1.recurrence_service_pb2 import TriggerRecurrenceResponse
 from tests.client.scripted_relay import ScriptedRelay
 
 ANSWER = pb.ScheduleResponse()
+TRIGGERED = TriggerRecurrenceResponse(timer_id="r@")
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,14 @@ class World:
         """Make a call, whose tries end like this; the last way holds for all others. Nothing begins, or is
         told to the caller, while a try may act."""
         self.monkeypatch.setattr(timer_calls, "time", SimpleNamespace(monotonic=lambda: self.now))
-        steps = timer_calls.call(method, pb.ScheduleRequest(), timeout)
+        return self._take(method, timer_calls.call(method, pb.ScheduleRequest(), timeout), ends)
+
+    def trigger(self, timeout: float, *ends: End) -> object:
+        """Make a call that must not have its effect twice, as `call` does."""
+        self.monkeypatch.setattr(recurrence_calls, "time", SimpleNamespace(monotonic=lambda: self.now))
+        return self._take(TRIGGER, recurrence_calls.trigger("t", "r", timeout), ends)
+
+    def _take(self, method: Method[Any, Any], steps: timer_calls.Steps[Any], ends: Sequence[End]) -> object:
         left = list(ends)
         acts_until = 0.0
         step = next(steps)
@@ -71,14 +81,15 @@ class World:
                 self.now = min(self.now + end.after, until)
                 error = SILENT if end.after >= step.timeout else end.error
                 acts_until = until if error in (SILENT, CUT) else 0.0
-                step = steps.send(ANSWER) if error is None else steps.throw(error)
+                answer = TRIGGERED if method is TRIGGER else ANSWER
+                step = steps.send(answer) if error is None else steps.throw(error)
         except StopIteration as told:
             return told.value
         except errors.CallError as error:
             self._is_free(method, acts_until)
             return error
 
-    def _is_free(self, method: Method[pb.ScheduleRequest, pb.ScheduleResponse], acts_until: float) -> None:
+    def _is_free(self, method: Method[Any, Any], acts_until: float) -> None:
         assert self.now >= acts_until or not method.changes, f"a try may act until {acts_until}"
 
     @property
@@ -156,6 +167,18 @@ def test_a_call_that_only_reads_has_all_the_time_at_once(world: World, error: er
     assert world.call(GET, 10.0, End(0.1, error), End(5.0)) is ANSWER  # type: ignore[arg-type]
     assert world.began[1] < 0.2
     assert world.lives[0] == pytest.approx(10.0)
+
+
+def test_what_must_not_be_twice_is_tried_again_only_where_nobody_has_it(world: World) -> None:
+    assert world.trigger(10.0, End(0.0, REFUSED), End(0.0, REFUSED), End(0.5)) == "r@"
+    assert len(world.tries) == 3
+
+
+@pytest.mark.parametrize("error", [CUT, SILENT, AWAY], ids=["cut", "silent", "away"])
+def test_what_a_relay_may_have_is_not_tried_twice(world: World, error: errors.CallError) -> None:
+    """The error is told once the try can't act any more. `World.trigger` looks at that."""
+    assert world.trigger(10.0, End(0.1, error)) is error
+    assert len(world.tries) == 1
 
 
 def test_which_calls_change_something() -> None:

@@ -185,16 +185,25 @@ def check_list(topic: str, prefix: str, page_size: int) -> None:
 
 def _once(method: Method[Request, Response], request: Request, timeout: float) -> Steps[Response]:
     """Call, and call again only while no relay can be reached, for `timeout` seconds in all: a call that a
-    relay has may have its effect, and another one would have it twice. Raises `CallError`."""
+    relay has may have its effect, and another one would have it twice. As with `call`, no error is raised
+    while a try may still act. Raises `CallError`."""
     end = time.monotonic() + timeout
     backoff = RetryBackoff(FIRST_PAUSE, LONGEST_PAUSE)
     while True:
+        limit = max(end - time.monotonic(), 0.001)
+        over = time.monotonic() + limit
         try:
-            response: Response = yield Attempt(method, request, max(end - time.monotonic(), 0.001))
+            response: Response = yield Attempt(method, request, limit)
         except errors.Unavailable as error:
             pause = backoff.next()
-            if error.unanswered or error.retry_after is not None or time.monotonic() + pause >= end:
+            if error.unanswered:
+                yield Pause(max(over - time.monotonic(), 0.0))
                 raise
+            if error.retry_after is not None or time.monotonic() + pause >= end:
+                raise
+        except errors.DeadlineExceeded:
+            yield Pause(max(over - time.monotonic(), 0.0))
+            raise
         else:
             return response
         yield Pause(pause)
