@@ -18,6 +18,7 @@ from relay.core.recurring.rule import Rule
 from relay.engine.recurring.recurrences import Put, Recurrences
 from relay.rules import TZDATA
 from relay.settings import Settings
+from relay.store.keys import KeyNames
 from relay.store.partitions.carrying import Carrier
 from relay.store.partitions.layouts import RedisLayouts
 from relay.store.partitions.recurrences import RedisRecurrences
@@ -195,4 +196,15 @@ async def test_another_relay_finds_what_was_put(kept: Scene) -> None:
     async with kept.engine() as recurrences:
         await recurrences.put(kept.topic, replace(DAILY, rule=Rule(every=SECOND)))
     async with kept.engine() as recurrences:
+        await until_ticked(recurrences, kept.topic, 2)
+
+
+async def test_one_that_nobody_can_read(kept: Scene) -> None:
+    """The others go on."""
+    async with kept.engine() as recurrences:
+        await recurrences.put(kept.topic, replace(DAILY, recurrence_id="a", rule=Rule(every=SECOND)))
+    key = KeyNames().key("rules", kept.topic)
+    kept.server.client().hset(key, "a", '{"rule":{"every":1000000},"overlap":"queue"}')
+    async with kept.engine() as recurrences:
+        await recurrences.put(kept.topic, replace(DAILY, rule=Rule(every=SECOND)))
         await until_ticked(recurrences, kept.topic, 2)
