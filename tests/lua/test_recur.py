@@ -278,6 +278,21 @@ async def test_a_recurrence_moves(bench: Bench) -> None:
     assert page == ([kept], None)
 
 
+async def test_a_recurrence_moves_that_is_there_already(bench: Bench) -> None:
+    """After a failover its old partition may show it again as it was; instants are not ticked twice."""
+    old, new = bench.at("1 2 2 4"), bench.at("3 2 2 4")
+    await put(bench.at("1 1 2"))
+    batch = await bench.redis.call(move.leave(old.topic, "r", ["r"]))
+    assert (await bench.redis.call(move.put(new.topic, batch)))[0] == b"PUT"
+    made = turned(await read(new))
+    assert await write(new, made) == [Turned.DONE]
+    later = [b"%d" % (int(batch[0]) + 1), *batch[1:]]
+    assert (await bench.redis.call(move.put(new.topic, later)))[0] == b"PUT"
+    assert (await read(new)).standing == made.standing
+    due = await store(bench).due(new.topic, 9)
+    assert (due.next, due.kept) == (made.standing.next, [])
+
+
 # ---------------------------------------------------------------------------------- reading
 
 
