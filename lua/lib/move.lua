@@ -85,10 +85,12 @@ local function insert(from, batch_name, as)
       entries[#entries + 1] = entry
       if JOURNAL then note(as, id_of(what), dead_id_is(entry, name)) end
     elseif kind == 'r' then
-      redis.call('ZADD', ticks, what[1], name) -- @rule recurrences-move
-      redis.call('ZADD', names, 0, name)
-      redis.call('HSET', rules, name, what[2])
-      redis.call('HSET', standings, name, what[3])
+      if redis.call('HEXISTS', rules, name) == 0 then -- @rule recurrences-that-stand-stay
+        redis.call('ZADD', ticks, what[1], name) -- @rule recurrences-move
+        redis.call('ZADD', names, 0, name)
+        redis.call('HSET', rules, name, what[2])
+        redis.call('HSET', standings, name, what[3])
+      end
     elseif not redis.call('ZSCORE', timeline, name) then -- @rule what-stands-stays
       if JOURNAL then note(as, name, '') end
       scores[#scores + 1], scores[#scores + 2] = what[1], name

@@ -265,3 +265,51 @@ def test_no_instant_is_lost_or_doubled(
         assert set(came.values()) <= {1}
         assert standing.left_out.get(LeftOut.GAP, 0) == sum(each.left_out == "gap" for each in passed)
         assert standing.runs == len(came)
+
+
+def test_the_last_run_is_one_that_somebody_asked_for() -> None:
+    """Then it has ended as well, and its next instant has none."""
+    before = kept(max_runs=1)
+    made = triggered(before, START - 1)
+    assert (made.standing.runs, made.standing.next) == (1, None)
+    made = backfilled(before, [START - 2, START - 1], START - 1, 0)
+    assert (made.standing.runs, made.standing.next) == (2, None)
+
+
+def test_fewer_runs_are_wanted_than_there_were() -> None:
+    before = kept(max_runs=2)
+    before = replace(before, standing=replace(before.standing, runs=2))
+    made = turn(before, minutes(), START, "")
+    assert (names(made), made.standing.runs, made.standing.next) == ([], 2, None)
+
+
+def test_the_last_run_was_buffered() -> None:
+    first = turn(kept(stands=True, last="r@before", overlap=Overlap.BUFFER, max_runs=1), minutes(), START, "")
+    second = turn(again(first, stands=False), minutes(START + MINUTE), START + 1, "")
+    assert (names(second), second.standing.next) == (["r@2026-01-01T00:00:00Z"], None)
+
+
+@pytest.mark.parametrize("stands", [False, True])
+def test_what_is_buffered_as_the_last_run_comes(stands: bool) -> None:
+    """It has a reason."""
+    first = turn(kept(stands=True, last="r@before", overlap=Overlap.BUFFER, max_runs=1), minutes(), START, "")
+    further = triggered(again(first, stands=False), START + 1)
+    assert (further.standing.runs, further.standing.next) == (1, None)
+    made = turn(again(further, stands=stands), (), START + 2, "")
+    assert (names(made), made.standing.buffered) == ([], None)
+    assert made.standing.left_out == {LeftOut.OVERLAP: 1}
+    assert look_at(made.standing, START + 2) is None
+
+
+def test_one_is_cancelled_that_the_same_turn_has_made() -> None:
+    """The history tells of each instant what came of it, and the header names a run that was there."""
+    instants = [Nominal(START, 0), Nominal(START + 1, 0, "calendar"), Nominal(START + 2, 0)]
+    before = kept(stands=True, last="r@before", overlap=Overlap.CANCEL, catch_up=CatchUp.ALL)
+    made = turn(before, instants, START + 2, "")
+    assert [(each.nominal - START, each.timer_id != "", each.left_out) for each in made.standing.recent] == [
+        (0, False, LeftOut.OVERLAP),
+        (1, False, LeftOut.CALENDAR),
+        (2, True, None),
+    ]
+    (occurrence,) = made.occurrences
+    assert (occurrence.headers["relay-previous"], made.cancel) == ("r@before", "r@before")

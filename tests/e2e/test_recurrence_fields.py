@@ -57,6 +57,11 @@ WRONG: list[tuple[pb.RecurrenceSpec, str, str]] = [
         "is 202 bytes long; give it 1 to 200: the names of occurrences are longer",
     ),
     (
+        spec(recurrence_id="a@2026-11-24T08:00:00Z~2"),
+        "recurrence_id",
+        "ends as the name of an occurrence, with '@2026-11-24T08:00:00Z~2'; end it otherwise",
+    ),
+    (
         pb.RecurrenceSpec(topic="t", recurrence_id="r"),
         "rule",
         "has neither cron nor rrule nor every; set one of the three",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import date, timedelta
 from typing import TYPE_CHECKING
 
 import anyio
@@ -12,12 +13,15 @@ import pytest
 
 from relay.app import put_together
 from relay.core.errors import InvalidField, OtherVersion, RecurrenceNotFound
-from relay.core.instants import SECOND
+from relay.core.instants import LATEST, SECOND
+from relay.core.partitions import Layout
 from relay.core.recurring.recurrence import LeftOut, Overlap, Recurrence, StoredRecurrence
 from relay.core.recurring.rule import Rule
 from relay.engine.recurring.recurrences import Put, Recurrences
+from relay.engine.recurring.zone_updates import ZoneUpdates, updated_standing
 from relay.rules import TZDATA
 from relay.settings import Settings
+from relay.store.keys import KeyNames
 from relay.store.partitions.carrying import Carrier
 from relay.store.partitions.layouts import RedisLayouts
 from relay.store.partitions.recurrences import RedisRecurrences
@@ -188,6 +192,60 @@ async def test_a_backfill(kept: Scene) -> None:
             await recurrences.backfill(kept.topic, "r", end, end + 3600 * SECOND)
         with pytest.raises(InvalidField, match=r"^end_time: has more than 500 instants"):
             await recurrences.backfill(kept.topic, "r", end - 86400 * SECOND, end)
+        with pytest.raises(InvalidField, match=r"^interval: puts the last of 5 after the year 9999"):
+            await recurrences.backfill(kept.topic, "r", end - 300 * SECOND, end, apart=LATEST // 4)
+        days = tuple(str(date(2000, 1, 1) + timedelta(days=n)) for n in range(9_000))
+        closed = Rule(every=SECOND, leave_out=days)
+        await recurrences.put(kept.topic, replace(DAILY, rule=closed))
+        with pytest.raises(InvalidField, match=r"^end_time: has more than 10,000 instants before it, with"):
+            await recurrences.backfill(kept.topic, "r", 946_684_800 * SECOND, 1_600_000_000 * SECOND)
+
+
+async def test_what_is_kept_back_when_the_policy_changes(kept: Scene) -> None:
+    """It comes all the same, once the last one has ended."""
+    buffering = replace(DAILY, rule=Rule(every=SECOND), overlap=Overlap.BUFFER)
+    async with kept.engine() as recurrences:
+        await recurrences.put(kept.topic, buffering)
+
+        async def has_kept_one_back() -> bool:
+            return (await recurrences.get(kept.topic, "r")).standing.buffered is not None
+
+        await until(has_kept_one_back, "one is kept back")
+        changed, _ = await recurrences.put(kept.topic, replace(DAILY, overlap=Overlap.SKIP))
+        standing = changed.standing
+        buffered = standing.buffered is not None
+        passed = (standing.recent[-1].nominal - standing.recent[0].nominal) // SECOND + 1
+        assert buffered
+        assert standing.runs + standing.left_out.get(LeftOut.OVERLAP, 0) + buffered >= passed
+
+
+async def test_zones_that_have_changed_while_one_is_kept_back(kept: Scene) -> None:
+    """It still comes as soon as the last one has ended."""
+    async with kept.engine() as recurrences:
+        made, _ = await recurrences.put(kept.topic, replace(DAILY, overlap=Overlap.BUFFER))
+    assert made.standing.next is not None
+    late = made.standing.next + 3600 * SECOND
+    instant = made.standing.settled
+    await kept.change(made, next=late, tzdata="2001a", buffered=instant)
+    async with kept.store() as store:
+        _, found = await store.get(kept.topic, "r")
+        assert found is not None
+        updated = replace(found.standing, next=made.standing.next, tzdata=TZDATA)
+        assert updated_standing(found) == updated
+        layout = Layout(kept.topic)
+        await ZoneUpdates(store, None, None)._update(layout, found)  # type: ignore[arg-type]
+        assert [each.standing for each in (await store.due(kept.topic, 9)).kept] == [updated]
+
+
+async def test_calls_about_what_is_not_there_follow_nothing(kept: Scene) -> None:
+    """Else whoever invents topics has a relay tick for each of them, for as long as it runs."""
+    async with kept.engine() as recurrences:
+        topic = f"{kept.topic}-invented"
+        with pytest.raises(RecurrenceNotFound):
+            await recurrences.trigger(topic, "r")
+        with pytest.raises(InvalidField):
+            await recurrences.put(topic, replace(DAILY, rule=Rule()))
+        assert set(recurrences._tickers._followed) == {kept.topic}
 
 
 async def test_another_relay_finds_what_was_put(kept: Scene) -> None:
@@ -195,4 +253,15 @@ async def test_another_relay_finds_what_was_put(kept: Scene) -> None:
     async with kept.engine() as recurrences:
         await recurrences.put(kept.topic, replace(DAILY, rule=Rule(every=SECOND)))
     async with kept.engine() as recurrences:
+        await until_ticked(recurrences, kept.topic, 2)
+
+
+async def test_one_that_nobody_can_read(kept: Scene) -> None:
+    """The others go on."""
+    async with kept.engine() as recurrences:
+        await recurrences.put(kept.topic, replace(DAILY, recurrence_id="a", rule=Rule(every=SECOND)))
+    key = KeyNames().key("rules", kept.topic)
+    kept.server.client().hset(key, "a", '{"rule":{"every":1000000},"overlap":"queue"}')
+    async with kept.engine() as recurrences:
+        await recurrences.put(kept.topic, replace(DAILY, rule=Rule(every=SECOND)))
         await until_ticked(recurrences, kept.topic, 2)

@@ -27,6 +27,9 @@ OF_RECUR = {
         "recur/due", "due-recurrences-only", "if i > 2 * limit or bytes > max_bytes then"
     ),
     "recurrences stay behind": Break("lib/move", "recurrences-move"),
+    "a recurrence comes over one that stands": Break(
+        "lib/move", "recurrences-that-stand-stay", "if true then"
+    ),
 }
 
 pauses = partial(recur.test_a_change_while_a_turn_is_computed, change="pause")
@@ -52,4 +55,5 @@ KILLERS: dict[str, tuple[Scenario, ...]] = {
     "changes of what was read before": (recur.test_two_who_change_one, recur.test_two_who_create_one),
     "what is not due is read": (recur.test_what_is_due,),
     "recurrences stay behind": (recur.test_a_recurrence_moves,),
+    "a recurrence comes over one that stands": (recur.test_a_recurrence_moves_that_is_there_already,),
 }

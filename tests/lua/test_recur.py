@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from relay.core.errors import StoreFull, WrongKeyType
+from relay.core.errors import StoreFull, StoreRefused, WrongKeyType
 from relay.core.instants import SECOND
 from relay.core.journal import RecordKind
 from relay.core.outcomes import Verb
@@ -275,7 +275,22 @@ async def test_a_recurrence_moves(bench: Bench) -> None:
     assert there == kept
     assert [each.recurrence.recurrence_id for each in (await store(bench).due(new.topic, 9)).kept] == ["r"]
     page = await store(bench)._page(new.topic, 9, b"-", b"+")
-    assert page == ([kept], False)
+    assert page == ([kept], None)
+
+
+async def test_a_recurrence_moves_that_is_there_already(bench: Bench) -> None:
+    """After a failover its old partition may show it again as it was; instants are not ticked twice."""
+    old, new = bench.at("1 2 2 4"), bench.at("3 2 2 4")
+    await put(bench.at("1 1 2"))
+    batch = await bench.redis.call(move.leave(old.topic, "r", ["r"]))
+    assert (await bench.redis.call(move.put(new.topic, batch)))[0] == b"PUT"
+    made = turned(await read(new))
+    assert await write(new, made) == [Turned.DONE]
+    later = [b"%d" % (int(batch[0]) + 1), *batch[1:]]
+    assert (await bench.redis.call(move.put(new.topic, later)))[0] == b"PUT"
+    assert (await read(new)).standing == made.standing
+    due = await store(bench).due(new.topic, 9)
+    assert (due.next, due.kept) == (made.standing.next, [])
 
 
 # ---------------------------------------------------------------------------------- reading
@@ -292,6 +307,26 @@ async def test_what_is_due(bench: Bench) -> None:
     for limit in (5, 9):
         due = await store(bench).due(bench.topic, limit)
         assert (len(due.kept), due.next) == (5, NOW + MINUTE)
+
+
+async def test_what_another_version_has_written(bench: Bench) -> None:
+    """It stays as it is, and is in nobody's way."""
+    for name in ("a", "b", "c", "d"):
+        await put(bench, name, NOW - 1)
+    bench.raw.hset(f"{bench.leases}#rules", "b", '{"rule":{"every":1000000},"overlap":"queue"}')
+    bench.raw.hset(f"{bench.leases}#standings", "c", "half")
+    due = await store(bench).due(bench.topic, 9)
+    assert [each.recurrence.recurrence_id for each in due.kept] == ["a", "d"]
+    assert due.unread == ["b", "c"]
+    with pytest.raises(StoreRefused, match="'b' was written by another version"):
+        await read(bench, "b")
+    found, cursor = list[str](), ""
+    while True:
+        page = await store(bench).page(Layout(bench.topic), prefix="", limit=1, cursor=cursor)
+        found += [each.recurrence.recurrence_id for each in page.kept]
+        if not (cursor := page.cursor):
+            break
+    assert found == ["a", "d"]
 
 
 async def test_what_has_ended_is_never_due(bench: Bench) -> None:

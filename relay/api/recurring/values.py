@@ -17,6 +17,7 @@ from relay.api import times
 from relay.core import validate
 from relay.core.errors import InvalidField
 from relay.core.instants import SECOND
+from relay.core.partitions import hashed
 from relay.core.recurring.nominal import Nominal
 from relay.core.recurring.recurrence import CatchUp, Overlap, Past, Recurrence, StoredRecurrence
 from relay.core.recurring.rule import Fold, Gap, Rule
@@ -110,7 +111,12 @@ def name(recurrence_id: str) -> str:
     if not 1 <= size <= MOST_NAME_BYTES:
         problem = f"is {size} bytes long; give it 1 to {MOST_NAME_BYTES}: the names of occurrences are longer"
         raise InvalidField("recurrence_id", problem)
-    return validate.name("recurrence_id", recurrence_id)
+    validate.name("recurrence_id", recurrence_id)
+    if (counted := hashed(recurrence_id)) != recurrence_id:  # its occurrences would be in another partition
+        end = recurrence_id[len(counted) :]
+        problem = f"ends as the name of an occurrence, with {end!r}; end it otherwise"
+        raise InvalidField("recurrence_id", problem)
+    return recurrence_id
 
 
 def rule(message: pb.RecurrenceRule) -> Rule:

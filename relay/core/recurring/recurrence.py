@@ -168,11 +168,12 @@ class Turned(Enum):
 @dataclass(frozen=True, slots=True)
 class Due:
     """The recurrences of a partition to look at `now`, the first ones first, and when to look at the next one
-    behind them; None if at none."""
+    behind them; None if at none. `unread` are the ids of those among them that this version can't read."""
 
     now: int
     next: int | None
     kept: Sequence[StoredRecurrence]
+    unread: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)

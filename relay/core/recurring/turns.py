@@ -47,9 +47,7 @@ def turn(kept: StoredRecurrence, nominals: Iterable[Nominal], now: int, tzdata: 
     """What is to become of a recurrence at `now`. `nominals` are the instants of its rule that are not
     settled; they are read as far as needed."""
     making = _Making(kept, now)
-    if kept.standing.buffered is not None and kept.standing.paused is None and not making.stands:
-        making.fire(kept.standing.buffered)
-        making.buffered = None
+    making.take_buffered()
     ahead = iter(nominals)
     passed: list[Nominal] = []
     following: Nominal | None = None
@@ -61,10 +59,9 @@ def turn(kept: StoredRecurrence, nominals: Iterable[Nominal], now: int, tzdata: 
     is_last = following is None or following.instant > now
     latest = next((each for each in reversed(passed) if not each.left_out), None) if is_last else None
     for nominal in passed:
-        making.take(nominal, is_latest=nominal is latest)
         if making.has_ended:
-            following = None
             break
+        making.take(nominal, is_latest=nominal is latest)
     settled = now if is_last else passed[-1].instant
     made = making.turn(None if following is None else following.instant, tzdata)
     return replace(made, standing=replace(made.standing, settled=max(settled, kept.standing.settled)))
@@ -108,6 +105,7 @@ class _Making:  # see 0093
         self.buffered = standing.buffered
         self._further = standing.further
         self._last, self._last_nominal, self._runs = standing.last, standing.last_nominal, standing.runs
+        self._before = self._last
         self._left_out = dict(standing.left_out)
         self._recent = list(standing.recent)
         self._occurrences: list[Occurrence] = []
@@ -117,6 +115,19 @@ class _Making:  # see 0093
     def has_ended(self) -> bool:
         """Whether no further occurrence is to come."""
         return 0 < self._wanted.max_runs <= self._runs
+
+    def take_buffered(self) -> None:
+        """Let what is kept back come if the last one has ended; after the last run it never will."""
+        instant = self.buffered
+        if instant is None:
+            return
+        if self.has_ended:
+            self.leave_out(instant, LeftOut.OVERLAP)
+        elif self._kept.standing.paused is not None or self.stands:
+            return
+        else:
+            self.fire(instant)
+        self.buffered = None
 
     def take(self, nominal: Nominal, *, is_latest: bool) -> None:
         """Decide about a nominal instant that has passed."""
@@ -160,15 +171,24 @@ class _Making:  # see 0093
 
     def _replace_last(self) -> None:
         """Leave out the occurrence that this turn has made last: another one comes in its place."""
-        self._occurrences.pop()
+        name = self._occurrences.pop().timer_id
         self._runs -= 1
-        past = self._recent.pop()
-        self.leave_out(past.nominal, LeftOut.OVERLAP)
+        self._last = self._before
+        self._count(LeftOut.OVERLAP)
+        self._recent = [
+            Past(each.nominal, left_out=LeftOut.OVERLAP, lateness=each.lateness)
+            if each.timer_id == name
+            else each
+            for each in self._recent
+        ]
 
     def leave_out(self, instant: int, reason: LeftOut) -> None:
         """Count an instant that has no occurrence."""
-        self._left_out[reason] = self._left_out.get(reason, 0) + 1
+        self._count(reason)
         self._recent.append(Past(instant, left_out=reason, lateness=self._now - instant))
+
+    def _count(self, reason: LeftOut) -> None:
+        self._left_out[reason] = self._left_out.get(reason, 0) + 1
 
     def fire(self, instant: int, *, run: int = 1, due: int | None = None) -> None:
         """Make the occurrence of an instant."""
@@ -178,7 +198,7 @@ class _Making:  # see 0093
         if due is None:
             due = instant + spread_of(wanted.recurrence_id, wanted.jitter)
         self._occurrences.append(Occurrence(timer_id, due, self._headers(instant)))
-        self._last, self._last_nominal, self.stands = timer_id, instant, True
+        self._before, self._last, self._last_nominal, self.stands = self._last, timer_id, instant, True
         self._recent.append(Past(instant, timer_id, lateness=self._now - instant))
 
     def _headers(self, instant: int) -> Mapping[str, str]:
@@ -195,7 +215,7 @@ class _Making:  # see 0093
         """The turn as it was made."""
         standing = replace(
             self._kept.standing,
-            next=following,
+            next=None if self.has_ended else following,
             last=self._last,
             last_nominal=self._last_nominal,
             runs=self._runs,

@@ -46,6 +46,9 @@ MOST_SHOWN = 1_000
 MOST_FILLED = 500
 """The most nominal instants that one call fills in."""
 
+MOST_LOOKED_AT = 10_000
+"""The most nominal instants that a call looks at to find those, with the ones that are left out."""
+
 TRIES = 20
 """How often a change is begun again that meets others of the same recurrence."""
 
@@ -108,8 +111,6 @@ class Recurrences:
         `InvalidField`, `OtherVersion`.
         """
         self._check(topic, wanted)
-        self._tickers.follow(topic)
-        self._registered(topic)
         result = Put.CREATED
 
         def change(kept: StoredRecurrence | None, now: int) -> _Change | None:
@@ -130,8 +131,6 @@ class Recurrences:
                 settled = max(now, standing.settled)  # Redis' clock may have stepped back
                 following = self._first(wanted.rule, settled)
                 standing = replace(standing, next=following, settled=settled, tzdata=TZDATA)
-            if wanted.overlap is not Overlap.BUFFER:
-                standing = replace(standing, buffered=None)
             return _Change(wanted, standing, "put")
 
         return await self._changed(topic, wanted.recurrence_id, change), result
@@ -232,6 +231,9 @@ class Recurrences:
             if until > now:
                 raise InvalidField("end_time", "is in the future; give an instant that has passed")
             filled = _instants(kept.recurrence.rule, since, until)
+            if now + len(filled) * apart > LATEST:
+                problem = f"puts the last of {len(filled)} after the year 9999; give a shorter one"
+                raise InvalidField("interval", problem)
             return backfilled(kept, filled, now, apart)
 
         await self._made(topic, recurrence_id, make)
@@ -241,7 +243,6 @@ class Recurrences:
         self, topic: str, recurrence_id: str, make: Callable[[StoredRecurrence, int], Turn]
     ) -> Turn:
         """Write a turn that somebody asks for."""
-        self._tickers.follow(topic)
 
         async def write(layout: Layout) -> Turn:
             partition = layout.partition(recurrence_id)
@@ -249,6 +250,7 @@ class Recurrences:
             for _ in range(TRIES):
                 now, found = await self._store.get(partition, recurrence_id)
                 made = make(_there(topic, recurrence_id, found), now)
+                self._tickers.follow(topic)
                 (word,) = await self._store.turn(partition, [made], now, max_waiting=most)
                 if word is Turned.FULL:
                     raise TopicFull.of(topic, self._policies(topic).max_waiting)
@@ -282,6 +284,8 @@ class Recurrences:
                         raise TopicFull.of(topic, self._policies(topic).max_waiting)
                     continue
                 changed = change(kept, now)
+                self._tickers.follow(topic)  # now that it is known that somebody means this topic
+                self._registered(topic)
                 if changed is None:
                     return _there(topic, recurrence_id, kept)
                 if await self._store.keep(
@@ -316,9 +320,12 @@ def _there(topic: str, recurrence_id: str, kept: StoredRecurrence | None) -> Sto
 
 def _instants(rule: Rule, since: int, until: int) -> list[int]:
     found: list[int] = []
-    for nominal in compile_rule(rule).after(since - 1):
+    for number, nominal in enumerate(compile_rule(rule).after(since - 1)):
         if nominal.instant >= until:
             break
+        if number == MOST_LOOKED_AT:  # the event loop has other work
+            problem = f"has more than {number:,} instants before it, with those that are left out"
+            raise InvalidField("end_time", f"{problem}; give less time")
         if nominal.left_out:
             continue
         if len(found) == MOST_FILLED:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from relay.core.errors import InvalidField, OtherLayout, StoreUnavailable
+from relay.core.errors import OtherLayout, StoreRefused, StoreUnavailable
 from relay.core.partitions import involved, layout_of, place_of, topic_of
 from relay.core.ports import MAX_PER_CALL, RecurrenceStore
 from relay.core.recurring.recurrence import Due, StoredRecurrence, Turn, Turned
@@ -121,24 +121,28 @@ class Ticker:
         it is. And whether these are all."""
         turns: list[Turn] = []
         instants = 0
+        for name in due.unread:
+            self._cannot_read(name, StoreRefused("another version of Relay has written it"))
         for each in due.kept:
             if instants > MOST_INSTANTS:
                 return turns, False
-            name = each.recurrence.recurrence_id
             try:
                 made = turned(each, due.now)
                 turns.append(made)
                 instants += len(made.occurrences) + sum(made.left_out.values())
-            except InvalidField as failure:
-                if name not in self._unreadable:
-                    self._unreadable.add(name)
-                    self._redis_health.refused(
-                        "a recurrence has a rule that this relay can't read",
-                        failure,
-                        topic=topic_of(self._partition),
-                        recurrence=name,
-                    )
+            except Exception as failure:  # noqa: BLE001  (whatever it is, it must not stop the others)
+                self._cannot_read(each.recurrence.recurrence_id, failure)
         return turns, len(turns) < MOST
+
+    def _cannot_read(self, name: str, failure: Exception) -> None:
+        if name not in self._unreadable:
+            self._unreadable.add(name)
+            self._redis_health.refused(
+                "a recurrence has a rule that this relay can't read",
+                failure,
+                topic=topic_of(self._partition),
+                recurrence=name,
+            )
 
     def _grouped(self, turns: Sequence[Turn]) -> Iterator[tuple[str, list[Turn]]]:
         """The turns of each call, which has a bounded number of occurrences, by the partitions that calls

@@ -62,10 +62,8 @@ class ZoneUpdates:
         updated = updated_standing(kept)
         if updated is not None:
             name = kept.recurrence.recurrence_id
-            now = updated.next or 0  # nothing is kept back by a look that is due
-            await self._store.keep(
-                layout.partition(name), kept, kept.recurrence, updated, now, reason="tzdata"
-            )
+            # With 0 for now, one that keeps an occurrence back is looked at at once.
+            await self._store.keep(layout.partition(name), kept, kept.recurrence, updated, 0, reason="tzdata")
 
 
 def updated_standing(kept: StoredRecurrence) -> Standing | None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 
-from relay.core.errors import InvalidField
+from relay.core.errors import InvalidField, StoreRefused
 from relay.core.instants import to_score
 from relay.core.partitions import LEAVING, Layout, layout_of, own_name
 from relay.core.recurring.recurrence import (
@@ -20,6 +20,7 @@ from relay.core.recurring.recurrence import (
 )
 from relay.core.recurring.turns import look_at
 from relay.store.codec import envelope
+from relay.store.codec.lease_record import text_of
 from relay.store.codec.recurrence_text import read_rule, read_standing, write_rule, write_standing
 from relay.store.partitions.carrying import Carrier, asking
 from relay.store.partitions.for_each import for_each
@@ -52,12 +53,16 @@ class RedisRecurrences:
     async def _read(self, partition: str, recurrence_id: str) -> tuple[int, StoredRecurrence | None]:
         with asking(partition):
             now, *found = await self._server.call(recur.get(partition, [recurrence_id]))
-        return int(now), next(_kept(found), None)
+        kept, unread = _kept(found)
+        if unread:
+            problem = f"recurrence {recurrence_id!r} was written by another version of Relay, and this one"
+            raise StoreRefused(f"{problem} can't read it; call a relay of that version")
+        return int(now), kept[0] if kept else None
 
     async def due(self, partition: str, limit: int) -> Due:
         """See `RecurrenceStore.due`. One script call."""
         now, following, *found = await self._server.call(recur.due(partition, limit))
-        return Due(int(now), int(following) if following else None, list(_kept(found)))
+        return Due(int(now), int(following) if following else None, *_kept(found))
 
     async def turn(
         self, partition: str, turns: Sequence[Turn], now: int, *, max_waiting: int = 0
@@ -124,17 +129,20 @@ class RedisRecurrences:
         # What found no room has come back. What is found twice is where it belongs.
         pages += [*await for_each(read, emptied), *arrived]
         found = {each.recurrence.recurrence_id.encode(): each for kept, _ in pages for each in kept}
-        ends = [kept[-1].recurrence.recurrence_id.encode() for kept, more in pages if more]
+        ends = [end for _, end in pages if end is not None]
         names = sorted(name for name in found if name <= min(ends, default=name))
-        more = bool(ends) or len(names) > limit
-        names = names[:limit]
-        return RecurrencePage([found[name] for name in names], _write_cursor(names[-1]) if more else "")
+        end = names[limit - 1] if len(names) > limit else min(ends, default=None)
+        return RecurrencePage(
+            [found[name] for name in names[:limit]], "" if end is None else _write_cursor(end)
+        )
 
     async def _page(
         self, partition: str, limit: int, first: bytes, last: bytes
-    ) -> tuple[list[StoredRecurrence], bool]:
+    ) -> tuple[list[StoredRecurrence], bytes | None]:
+        """What can be read of a page, and the id at which it ends; None if there is no more."""
         _, more, *found = await self._server.call(recur.page(partition, limit, first, last))
-        return list(_kept(found)), bool(more)
+        kept, _ = _kept(found)
+        return kept, found[-4] if more else None
 
     async def _home(self, partition: str, recurrence_id: str) -> str:
         """The partition in which a recurrence is, or is to be: where a move takes it, once it is there."""
@@ -149,15 +157,21 @@ class RedisRecurrences:
         return layout.filled(partition)
 
 
-def _kept(flat: Sequence[bytes]) -> Iterator[StoredRecurrence]:
-    """What scripts say of recurrences; see `say_recurrence`. One that nobody can read is left out: it stays
-    as it is, and another version may know better."""
+def _kept(flat: Sequence[bytes]) -> tuple[list[StoredRecurrence], list[str]]:
+    """What scripts say of recurrences, see `say_recurrence`; and the ids of those that can't be read. They
+    stay as they are: another version may know better."""
+    kept, unread = list[StoredRecurrence](), list[str]()
     for n in range(0, len(flat), 4):
         name, rule, standing, stands = flat[n : n + 4]
-        if rule and standing:
-            yield StoredRecurrence(
-                read_rule(name.decode(), rule), read_standing(standing), stands == b"1", standing
-            )
+        if not rule and not standing:
+            continue
+        try:
+            wanted, where = read_rule(name.decode(), rule), read_standing(standing)
+        except (ValueError, LookupError, TypeError, AttributeError):
+            unread.append(text_of(name)[0])
+        else:
+            kept.append(StoredRecurrence(wanted, where, stands == b"1", standing))
+    return kept, unread
 
 
 def _turn_words(turn: Turn, now: int) -> list[Argument]:
