@@ -23,6 +23,7 @@ from relay.telemetry.metrics.catalogue import (
     EXPIRED,
     JOURNAL_TRIMMED,
     LATENESS,
+    LEFT_OUT,
     MOVED,
     ORPHANS,
     PROMOTED,
@@ -38,6 +39,7 @@ from relay.telemetry.metrics.catalogue import (
     STORE_ERRORS,
     STREAM_DROPPED,
     STREAM_TRIMMED,
+    TICKED,
     TRIMMED,
     UNDELIVERABLE,
     UNHEARD,
@@ -75,6 +77,8 @@ def traffic(metrics: Metrics) -> None:
         count.count(STALE, topic)
         count.count(SILENT, topic)
         count.count(PROMOTED, topic)
+        count.count(TICKED, topic)
+        count.count(LEFT_OUT, topic, "overlap")
         count.count(RETURNED, topic)
         count.count(STREAM_TRIMMED, topic)
         count.count(STREAM_DROPPED, topic)
