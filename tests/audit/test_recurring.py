@@ -47,6 +47,13 @@ HONEST = {
     "a trigger": [changed(-1, 0), ticked(0, 1), ticked(1, 1), ticked(1, 2)],
     "a pause": [changed(-1, 0), changed(0, 0), ticked(0, 1)],
     "it is older than the journal": [ticked(0, 1), ticked(1, 2)],
+    "it is older, and was removed and put again": [
+        ticked(0, 1),
+        changed(1, -1),
+        changed(-1, 3),
+        ticked(3, 4),
+    ],
+    "and was removed once more": [ticked(0, 1), changed(1, -1), changed(-1, 3), changed(3, -1)],
     "two": [changed(-1, 0), changed(-1, 0, "s"), ticked(0, 1), ticked(0, 1, "s")],
     "read in the order of partitions": [ticked(5, 6), ticked(6, 7), changed(-1, 4), ticked(4, 5)],
 }
@@ -58,6 +65,14 @@ BROKEN = {
     "a tick twice, in the midst": [changed(-1, 0), ticked(0, 1), ticked(0, 1), ticked(1, 2)],
     "two relays went on from one instant": [changed(-1, 0), ticked(0, 1), ticked(0, 2), ticked(1, 2)],
     "a tick after the end": [changed(-1, 0), ticked(0, 1), changed(1, -1), ticked(1, 2)],
+    "the first tick twice, and then it ends": [changed(-1, 0), ticked(0, 1), ticked(0, 1), ticked(1, -1)],
+    "the first tick is missing, and then it ends": [changed(-1, 0), ticked(1, -1)],
+    "twice of one that is older, removed and put again": [
+        ticked(0, 1),
+        ticked(0, 1),
+        changed(1, -1),
+        changed(-1, 3),
+    ],
     "of one that is older": [ticked(0, 1), ticked(0, 1)],
 }
 
