@@ -189,8 +189,8 @@ class RelayClient(RecurringHandlers):
 
         A recurrence with this id is replaced, and one that is like this already is left as it is: any number
         of replicas may call this as they start. With `if_version` it is replaced only if it has that version
-        (0: only if there is none); otherwise `FailedPrecondition` is raised. `InvalidArgument` names the
-        argument.
+        (0: only if there is none); otherwise `FailedPrecondition` is raised, which after an answer that got
+        lost may be the call's own doing. `InvalidArgument` names the argument.
 
         >>> await client.recur("nightly", topic="reports", cron="0 3 * * *", zone="Europe/Berlin")
         """

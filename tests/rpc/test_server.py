@@ -24,7 +24,9 @@ from tests.missing import skip
 from tests.worlds.engine.served import LONG, Served, served
 from tests.worlds.engine.stubs import spec
 
-SERVICES = ("relay.v1.TimerService", "relay.v1.DeliveryService")
+SERVICES = tuple(
+    f"relay.v1.{name}" for name in ("TimerService", "DeliveryService", "TopicService", "RecurrenceService")
+)
 
 
 async def start(relay: Served, listen: str) -> rpc.RpcServer:

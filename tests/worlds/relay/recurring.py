@@ -21,9 +21,9 @@ async def serve(target: str, journal: Journal) -> None:
     client = RelayClient(target, timeout=60.0)
 
     @client.cron("0 3 * * MON-FRI", zone="Europe/Berlin", payload=b"weekdays", recurrence_id="weekdays")
-    @client.every("1 s")
+    @client.every("1 s", recurrence_id="failing")
     @client.on("failing", concurrency=1)
-    async def failing(delivery: Delivery) -> None:
+    async def always_fails(delivery: Delivery) -> None:
         journal.note("start", delivery)
         raise RuntimeError("as always")
 
