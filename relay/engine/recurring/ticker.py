@@ -22,6 +22,10 @@ MOST_INSTANTS = 1_000
 """Nominal instants after which a look ends, and the next one begins: after an outage there may be many, and
 the event loop has other work."""
 
+LONGEST = 0.05
+"""Seconds after which a look computes no further turn, for the same reason: there are rules that take a third
+of a second when they are read for the first time."""
+
 GATHER = 0.02
 """The shortest time in seconds between two looks that each find something. Recurrences that fall due
 meanwhile share one."""
@@ -124,11 +128,11 @@ class Ticker:
         """The turns of what is due. A rule that this relay can't read, as one from a newer version, stays as
         it is. And whether these are all."""
         turns: list[Turn] = []
-        instants = 0
+        instants, began = 0, self._clock.now()
         for name in due.unread:
             self._cannot_read(name, StoreRefused("another version of Relay has written it"))
         for each in due.kept:
-            if instants > MOST_INSTANTS:
+            if turns and (instants > MOST_INSTANTS or self._clock.now() - began > LONGEST):
                 return turns, False
             name = each.recurrence.recurrence_id
             try:
