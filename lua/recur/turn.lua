@@ -81,7 +81,8 @@ while i <= #ARGV do
     if #coming > room then word = 'FULL' end -- @rule full-topic-turns-later
     if word == 'OK' then
       room = room - #coming
-      if JOURNAL then
+      -- @rule looks-are-no-news
+      if JOURNAL and (before ~= following or reasons ~= '' or #coming > 0 or cancelled ~= '') then
         local from_to = due_is(tonumber(following)) .. previous_due_is(tonumber(before))
         note(TICKED, id, from_to .. reason_is(reasons) .. count_is(#coming))
       end

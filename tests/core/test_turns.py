@@ -23,7 +23,16 @@ from relay.core.recurring.recurrence import (
     Turn,
 )
 from relay.core.recurring.rule import Rule
-from relay.core.recurring.turns import LOOK_AGAIN, MOST, RECENT, backfilled, look_at, triggered, turn
+from relay.core.recurring.turns import (
+    LOOK_AGAIN,
+    MOST,
+    MOST_BYTES,
+    RECENT,
+    backfilled,
+    look_at,
+    triggered,
+    turn,
+)
 
 START = 1_767_225_600 * SECOND  # 2026-01-01
 MINUTE = 60 * SECOND
@@ -313,3 +322,21 @@ def test_one_is_cancelled_that_the_same_turn_has_made() -> None:
     ]
     (occurrence,) = made.occurrences
     assert (occurrence.headers["relay-previous"], made.cancel) == ("r@before", "r@before")
+
+
+def test_large_payloads_come_by_few() -> None:
+    """A call has all occurrences of a turn, each with its payload."""
+    before = kept(overlap=Overlap.ALLOW, catch_up=CatchUp.ALL)
+    for size, most in ((1, MOST), (1 << 20, MOST_BYTES >> 20), (9 << 20, 1)):
+        before = replace(before, recurrence=replace(before.recurrence, payload=b"x" * size))
+        made = turn(before, minutes(), START + 999 * MINUTE, "")
+        assert (len(made.occurrences), made.standing.next) == (most, START + most * MINUTE)
+    latest = replace(before, recurrence=replace(before.recurrence, catch_up=CatchUp.LATEST))
+    assert turn(latest, minutes(), START + 400 * MINUTE, "").standing.next == START + 401 * MINUTE
+
+
+def test_one_by_one() -> None:
+    """For a topic that has no room for all at once."""
+    before = kept(overlap=Overlap.ALLOW, catch_up=CatchUp.ALL)
+    made = turn(before, minutes(), START + 9 * MINUTE, "", one_by_one=True)
+    assert (len(made.occurrences), made.standing.next) == (1, START + MINUTE)

@@ -15,7 +15,7 @@ from relay.app import put_together
 from relay.core.errors import InvalidField, OtherVersion, RecurrenceNotFound
 from relay.core.instants import LATEST, SECOND
 from relay.core.partitions import Layout
-from relay.core.recurring.recurrence import LeftOut, Overlap, Recurrence, StoredRecurrence
+from relay.core.recurring.recurrence import CatchUp, LeftOut, Overlap, Recurrence, StoredRecurrence
 from relay.core.recurring.rule import Rule
 from relay.engine.recurring.recurrences import Put, Recurrences
 from relay.engine.recurring.zone_updates import ZoneUpdates, updated_standing
@@ -45,8 +45,9 @@ class Scene:
         self.server, self.topic = server, topic
 
     @asynccontextmanager
-    async def engine(self) -> AsyncIterator[Recurrences]:
-        settings = Settings.model_validate({"topics": {self.topic: {"max_polling_interval": 0.5}}})
+    async def engine(self, **policy: object) -> AsyncIterator[Recurrences]:
+        topic = {"max_polling_interval": 0.5, **policy}
+        settings = Settings.model_validate({"topics": {self.topic: topic}})
         metrics, policies = Metrics(), settings.policies()
         async with Server(self.server.url, connections=4, timeout=60.0) as server:
             layouts = RedisLayouts(server, lambda topic: policies(topic).partitions)
@@ -194,6 +195,12 @@ async def test_a_backfill(kept: Scene) -> None:
             await recurrences.backfill(kept.topic, "r", end - 86400 * SECOND, end)
         with pytest.raises(InvalidField, match=r"^interval: puts the last of 5 after the year 9999"):
             await recurrences.backfill(kept.topic, "r", end - 300 * SECOND, end, apart=LATEST // 4)
+        large = replace(DAILY, rule=Rule(every=60 * SECOND), payload=b"x" * 1_000_000)
+        await recurrences.put(kept.topic, large)
+        with pytest.raises(
+            InvalidField, match=r"^end_time: has 80 instants before it, with 80,000,000 bytes"
+        ):
+            await recurrences.backfill(kept.topic, "r", end - 4800 * SECOND, end)
         days = tuple(str(date(2000, 1, 1) + timedelta(days=n)) for n in range(9_000))
         closed = Rule(every=SECOND, leave_out=days)
         await recurrences.put(kept.topic, replace(DAILY, rule=closed))
@@ -246,6 +253,31 @@ async def test_calls_about_what_is_not_there_follow_nothing(kept: Scene) -> None
         with pytest.raises(InvalidField):
             await recurrences.put(topic, replace(DAILY, rule=Rule()))
         assert set(recurrences._tickers._followed) == {kept.topic}
+
+
+@pytest.mark.parametrize(("policy", "size"), [({"max_waiting": 5}, 1), ({}, 3 << 20)])
+async def test_more_to_catch_up_than_fits(kept: Scene, policy: dict[str, int], size: int) -> None:
+    """Into the topic, or into one call: what fits comes, the earliest first."""
+    catching_up = replace(
+        DAILY,
+        rule=Rule(every=SECOND),
+        payload=b"x" * size,
+        overlap=Overlap.ALLOW,
+        catch_up=CatchUp.ALL,
+    )
+    async with kept.engine() as recurrences:
+        made, _ = await recurrences.put(kept.topic, replace(catching_up, rule=Rule(every=3600 * SECOND)))
+        await recurrences.pause(kept.topic, "r")
+    since = made.standing.settled - 9 * SECOND
+    async with kept.store() as store:
+        _, found = await store.get(kept.topic, "r")
+        assert found is not None
+        standing = replace(made.standing, next=since, settled=since - 1)
+        assert await store.keep(kept.topic, found, catching_up, standing, 0, reason="put")
+    async with kept.engine(**policy) as recurrences:
+        await until_ticked(recurrences, kept.topic, 4)
+        standing = (await recurrences.get(kept.topic, "r")).standing
+        assert standing.runs == len(standing.recent)
 
 
 async def test_another_relay_finds_what_was_put(kept: Scene) -> None:

@@ -224,6 +224,19 @@ async def test_turns_in_the_journal(bench: Bench) -> None:
     assert (removed.kind, removed.due, removed.reason) == (RecordKind.CHANGED, 0, "removed")
 
 
+async def test_looks_are_not_in_the_journal(bench: Bench) -> None:
+    """One that keeps an occurrence back is looked at each second: that is not worth a record."""
+    bench.keep = 100
+    kept = await put(bench, overlap=Overlap.BUFFER)
+    assert await write(bench, turned(kept)) == [Turned.DONE]
+    now = NOW + MINUTE
+    assert await write(bench, turned(await read(bench), now)) == [Turned.DONE]
+    before = await bench.batches()
+    for second in range(1, 4):
+        assert await write(bench, turned(await read(bench), now + second * SECOND)) == [Turned.DONE]
+    assert await bench.batches() == before
+
+
 async def test_a_cancel_in_the_journal(bench: Bench) -> None:
     bench.keep = 100
     await write(bench, turned(await put(bench, overlap=Overlap.CANCEL)))

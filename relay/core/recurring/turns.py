@@ -26,6 +26,9 @@ from relay.core.recurring.rule import occurrence_name
 MOST = 500
 """Nominal instants that one turn goes through; further ones are those of the next."""
 
+MOST_BYTES = 4 << 20
+"""Bytes of payload after which a turn makes no further occurrence: each has its own."""
+
 RECENT = 16
 """Nominal instants that are remembered one by one."""
 
@@ -43,16 +46,19 @@ RECURRENCE, NOMINAL, RUN, PREVIOUS = (
 run before it."""
 
 
-def turn(kept: StoredRecurrence, nominals: Iterable[Nominal], now: int, tzdata: str) -> Turn:
+def turn(
+    kept: StoredRecurrence, nominals: Iterable[Nominal], now: int, tzdata: str, *, one_by_one: bool = False
+) -> Turn:
     """What is to become of a recurrence at `now`. `nominals` are the instants of its rule that are not
-    settled; they are read as far as needed."""
+    settled; they are read as far as needed. `one_by_one`: there is no room for several occurrences."""
+    most = _most(kept.recurrence, one_by_one=one_by_one)
     making = _Making(kept, now)
     making.take_buffered()
     ahead = iter(nominals)
     passed: list[Nominal] = []
     following: Nominal | None = None
-    for nominal in islice(ahead, MOST + 1):
-        if nominal.instant > now or len(passed) == MOST:
+    for nominal in islice(ahead, most + 1):
+        if nominal.instant > now or len(passed) == most:
             following = nominal
             break
         passed.append(nominal)
@@ -65,6 +71,14 @@ def turn(kept: StoredRecurrence, nominals: Iterable[Nominal], now: int, tzdata: 
     settled = now if is_last else passed[-1].instant
     made = making.turn(None if following is None else following.instant, tzdata)
     return replace(made, standing=replace(made.standing, settled=max(settled, kept.standing.settled)))
+
+
+def _most(wanted: Recurrence, *, one_by_one: bool) -> int:
+    """How many instants a turn goes through. Where each may have an occurrence, they are no more than fit
+    into a call."""
+    if wanted.overlap is not Overlap.ALLOW or wanted.catch_up is CatchUp.LATEST:
+        return MOST
+    return 1 if one_by_one else min(MOST, max(MOST_BYTES // max(len(wanted.payload), 1), 1))
 
 
 def triggered(kept: StoredRecurrence, now: int) -> Turn:

@@ -46,6 +46,9 @@ MOST_SHOWN = 1_000
 MOST_FILLED = 500
 """The most nominal instants that one call fills in."""
 
+MOST_BYTES_FILLED = 64 << 20
+"""The most bytes of payload of what one call fills in, unless that is a single occurrence."""
+
 MOST_LOOKED_AT = 10_000
 """The most nominal instants that a call looks at to find those, with the ones that are left out."""
 
@@ -231,6 +234,10 @@ class Recurrences:
             if until > now:
                 raise InvalidField("end_time", "is in the future; give an instant that has passed")
             filled = _instants(kept.recurrence.rule, since, until)
+            size = len(filled) * len(kept.recurrence.payload)
+            if len(filled) > 1 and size > MOST_BYTES_FILLED:
+                problem = f"has {len(filled)} instants before it, with {size:,} bytes of payload together"
+                raise InvalidField("end_time", f"{problem}; give less time")
             if now + len(filled) * apart > LATEST:
                 problem = f"puts the last of {len(filled)} after the year 9999; give a shorter one"
                 raise InvalidField("interval", problem)

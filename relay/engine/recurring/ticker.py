@@ -8,7 +8,7 @@ from relay.core.errors import OtherLayout, StoreRefused, StoreUnavailable
 from relay.core.partitions import involved, layout_of, place_of, topic_of
 from relay.core.ports import MAX_PER_CALL, RecurrenceStore
 from relay.core.recurring.recurrence import Due, StoredRecurrence, Turn, Turned
-from relay.core.recurring.turns import LOOK_AGAIN, look_at, turn
+from relay.core.recurring.turns import LOOK_AGAIN, MOST_BYTES, look_at, turn
 from relay.engine.claiming.timetable import REFUSED_WAIT, Timetable
 from relay.engine.redis_health import RedisHealth
 from relay.rules import TZDATA, compile_rule
@@ -21,6 +21,10 @@ MOST = 100
 MOST_INSTANTS = 1_000
 """Nominal instants after which a look ends, and the next one begins: after an outage there may be many, and
 the event loop has other work."""
+
+LONGEST = 0.05
+"""Seconds after which a look computes no further turn, for the same reason: there are rules that take a third
+of a second when they are read for the first time."""
 
 GATHER = 0.02
 """The shortest time in seconds between two looks that each find something. Recurrences that fall due
@@ -56,6 +60,8 @@ class Ticker:
         self._instruments = instruments
         self._refused = False
         self._gather_until = 0.0
+        self._without_room: set[str] = set()
+        """Recurrences whose occurrences found no room at the last look."""
         self._unreadable: set[str] = set()
         """Recurrences with rules that this relay can't read."""
 
@@ -101,6 +107,7 @@ class Ticker:
         """Turn what is due. Return whether anything was done, and when to look at the next one."""
         turns, is_whole = self._turns(due)
         done, following = False, [due.next, None if is_whole else due.now]
+        self._without_room.clear()
         for partition, some in self._grouped(turns):
             most = self._max_waiting(partition)
             for each, word in zip(
@@ -113,6 +120,7 @@ class Ticker:
                 elif word is Turned.OTHER:
                     following.append(due.now)
                 else:
+                    self._without_room.add(each.kept.recurrence.recurrence_id)
                     following.append(due.now + LOOK_AGAIN)
         return done, min((each for each in following if each is not None), default=None)
 
@@ -120,18 +128,19 @@ class Ticker:
         """The turns of what is due. A rule that this relay can't read, as one from a newer version, stays as
         it is. And whether these are all."""
         turns: list[Turn] = []
-        instants = 0
+        instants, began = 0, self._clock.now()
         for name in due.unread:
             self._cannot_read(name, StoreRefused("another version of Relay has written it"))
         for each in due.kept:
-            if instants > MOST_INSTANTS:
+            if turns and (instants > MOST_INSTANTS or self._clock.now() - began > LONGEST):
                 return turns, False
+            name = each.recurrence.recurrence_id
             try:
-                made = turned(each, due.now)
+                made = turned(each, due.now, one_by_one=name in self._without_room)
                 turns.append(made)
                 instants += len(made.occurrences) + sum(made.left_out.values())
             except Exception as failure:  # noqa: BLE001  (whatever it is, it must not stop the others)
-                self._cannot_read(each.recurrence.recurrence_id, failure)
+                self._cannot_read(name, failure)
         return turns, len(turns) < MOST
 
     def _cannot_read(self, name: str, failure: Exception) -> None:
@@ -167,21 +176,24 @@ class Ticker:
                 self._due_at(each, first)
 
 
-def turned(kept: StoredRecurrence, now: int) -> Turn:
-    """What becomes of a recurrence at `now`."""
+def turned(kept: StoredRecurrence, now: int, *, one_by_one: bool = False) -> Turn:
+    """What becomes of a recurrence at `now`; see `turn`."""
     standing = kept.standing
     nominals = () if standing.next is None else compile_rule(kept.recurrence.rule).after(standing.settled)
-    return turn(kept, nominals, now, TZDATA)
+    return turn(kept, nominals, now, TZDATA, one_by_one=one_by_one)
 
 
 def _parts(turns: Iterable[Turn]) -> Iterator[list[Turn]]:
     part: list[Turn] = []
-    size = 0
+    size = content = 0
     for each in turns:
-        if part and size + len(each.occurrences) > MAX_PER_CALL:
+        count = len(each.occurrences)
+        length = count * len(each.kept.recurrence.payload)
+        if part and (size + count > MAX_PER_CALL or content + length > MOST_BYTES):
             yield part
-            part, size = [], 0
+            part, size, content = [], 0, 0
         part.append(each)
-        size += len(each.occurrences)
+        size += count
+        content += length
     if part:
         yield part

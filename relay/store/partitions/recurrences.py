@@ -54,7 +54,7 @@ class RedisRecurrences:
         with asking(partition):
             now, *found = await self._server.call(recur.get(partition, [recurrence_id]))
         kept, unread = _kept(found)
-        if unread:
+        if unread and all(found[1:3]):
             problem = f"recurrence {recurrence_id!r} was written by another version of Relay, and this one"
             raise StoreRefused(f"{problem} can't read it; call a relay of that version")
         return int(now), kept[0] if kept else None
@@ -163,8 +163,6 @@ def _kept(flat: Sequence[bytes]) -> tuple[list[StoredRecurrence], list[str]]:
     kept, unread = list[StoredRecurrence](), list[str]()
     for n in range(0, len(flat), 4):
         name, rule, standing, stands = flat[n : n + 4]
-        if not rule and not standing:
-            continue
         try:
             wanted, where = read_rule(name.decode(), rule), read_standing(standing)
         except (ValueError, LookupError, TypeError, AttributeError):
