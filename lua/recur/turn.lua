@@ -78,9 +78,10 @@ while i <= #ARGV do
   end
   if word == 'OK' then
     local coming = occurrences(first, count)
-    if #coming > room then word = 'FULL' end -- @rule full-topic-turns-later
+    local frees = cancelled ~= '' and redis.call('ZSCORE', timeline, cancelled) and 1 or 0 -- @rule cancelled-one-makes-room
+    if #coming > room + frees then word = 'FULL' end -- @rule full-topic-turns-later
     if word == 'OK' then
-      room = room - #coming
+      room = room + frees - #coming
       -- @rule looks-are-no-news
       if JOURNAL and (before ~= following or reasons ~= '' or #coming > 0 or cancelled ~= '') then
         local from_to = due_is(tonumber(following)) .. previous_due_is(tonumber(before))

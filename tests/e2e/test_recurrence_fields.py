@@ -101,6 +101,11 @@ WRONG: list[tuple[pb.RecurrenceSpec, str, str]] = [
     (spec({"gap": 9}), "rule.gap", "9 is not a policy; send SHIFT or SKIP"),
     (spec({"fold": 9}), "rule.fold", "9 is not a policy; send FIRST or SECOND or BOTH"),
     (
+        spec({"leave_out": ["2026-12-24"] * 1_001}),
+        "rule.leave_out",
+        "has 1,001 dates; give at most 1,000",
+    ),
+    (
         spec({"leave_out": ["2026-12-24", "24.12.2026"]}),
         "rule.leave_out[1]",
         "'24.12.2026' is not a date such as 2026-12-24",

@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from relay.app import put_together
-from relay.core.errors import InvalidField, OtherVersion, RecurrenceNotFound
+from relay.core.errors import InvalidField, OtherVersion, RecurrenceNotFound, TopicFull
 from relay.core.instants import LATEST, SECOND
 from relay.core.partitions import Layout
 from relay.core.recurring.recurrence import CatchUp, LeftOut, Overlap, Recurrence, StoredRecurrence
@@ -297,3 +297,29 @@ async def test_one_that_nobody_can_read(kept: Scene) -> None:
     async with kept.engine() as recurrences:
         await recurrences.put(kept.topic, replace(DAILY, rule=Rule(every=SECOND)))
         await until_ticked(recurrences, kept.topic, 2)
+
+
+async def test_a_pause_where_there_is_no_room(kept: Scene) -> None:
+    """A recurrence that floods its topic can be paused; what found no room is counted as paused."""
+    async with kept.engine(max_waiting=1) as recurrences:
+        flood = replace(DAILY, rule=Rule(every=SECOND), overlap=Overlap.ALLOW)
+        await recurrences.put(kept.topic, flood)
+        await until_ticked(recurrences, kept.topic, 1)
+
+        async def is_overdue() -> bool:
+            now, found = 0, await recurrences.get(kept.topic, "r")
+            async with kept.store() as store:
+                now, _ = await store.get(kept.topic, "r")
+            return found.standing.next is not None and found.standing.next < now
+
+        await until(is_overdue, "the topic is full")
+        with pytest.raises(TopicFull):
+            await recurrences.put(kept.topic, DAILY)
+        paused = await recurrences.pause(kept.topic, "r")
+        assert paused.standing.paused is not None
+
+        async def is_counted() -> bool:
+            standing = (await recurrences.get(kept.topic, "r")).standing
+            return standing.left_out.get(LeftOut.PAUSED, 0) >= 1
+
+        await until(is_counted, "they are counted")

@@ -182,6 +182,14 @@ async def test_a_full_topic(bench: Bench) -> None:
     assert await bench.store.get(bench.topic, NAME) is None
 
 
+async def test_a_full_topic_where_one_is_cancelled(bench: Bench) -> None:
+    """It makes room for the one that comes in its place."""
+    assert await write(bench, turned(await put(bench, overlap=Overlap.CANCEL)), most=1) == [Turned.DONE]
+    bench.now = NOW + MINUTE
+    assert await write(bench, turned(await read(bench), bench.now), most=1) == [Turned.DONE]
+    assert bench.raw.zrange(bench.timeline, 0, -1) == [SECOND_NAME.encode()]
+
+
 async def test_a_full_server(bench: Bench) -> None:
     """Nothing is written, so that the turn can be made again."""
     kept = await put(bench)

@@ -23,6 +23,8 @@ from relay.core.recurring.recurrence import CatchUp, Overlap, Past, Recurrence, 
 from relay.core.recurring.rule import Fold, Gap, Rule
 from relay.v1 import recurrence_service_pb2 as pb
 
+MOST_DATES = 1_000
+"""Dates that one rule may leave out."""
 MOST_NAME_BYTES = 200
 """What is left of a timer's name when the instant of an occurrence and the number of its run stand behind
 it."""
@@ -126,6 +128,8 @@ def rule(message: pb.RecurrenceRule) -> Rule:
         raise InvalidField("rule", "has neither cron nor rrule nor every; set one of the three")
     if when != "every" and not getattr(message, when):
         raise InvalidField(f"rule.{when}", "is empty; give an expression")
+    if (dates := len(message.leave_out)) > MOST_DATES:
+        raise InvalidField("rule.leave_out", f"has {dates:,} dates; give at most {MOST_DATES:,}")
     return Rule(
         cron=message.cron,
         rrule=message.rrule,

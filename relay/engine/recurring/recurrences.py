@@ -188,7 +188,7 @@ class Recurrences:
             paused = replace(standing, version=standing.version + 1, paused=since, note=note)
             return _Change(_there(topic, recurrence_id, kept).recurrence, paused, "paused")
 
-        return await self._changed(topic, recurrence_id, change)
+        return await self._changed(topic, recurrence_id, change, pauses=True)
 
     async def resume(self, topic: str, recurrence_id: str) -> StoredRecurrence:
         """End a pause. Raises `RecurrenceNotFound`."""
@@ -275,9 +275,12 @@ class Recurrences:
         topic: str,
         recurrence_id: str,
         change: Callable[[StoredRecurrence | None, int], _Change | None],
+        *,
+        pauses: bool = False,
     ) -> StoredRecurrence:
         """Change a recurrence; `change` says what it is to be, None to leave it. Instants that have passed
-        are settled by the old rule first, so that each has an occurrence or a reason."""
+        are settled by the old rule first, so that each has an occurrence or a reason. Where the topic has no
+        room for that, what `pauses` it is done nevertheless: they are counted as paused then."""
 
         async def write(layout: Layout) -> StoredRecurrence:
             partition = layout.partition(recurrence_id)
@@ -287,9 +290,10 @@ class Recurrences:
                 overdue = None if kept is None else _overdue(kept, now)
                 if overdue is not None:
                     (word,) = await self._store.turn(partition, [overdue], now, max_waiting=most)
-                    if word is Turned.FULL:
+                    if word is not Turned.FULL:
+                        continue
+                    if not pauses:
                         raise TopicFull.of(topic, self._policies(topic).max_waiting)
-                    continue
                 changed = change(kept, now)
                 self._tickers.follow(topic)  # now that it is known that somebody means this topic
                 self._registered(topic)
