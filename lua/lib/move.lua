@@ -6,7 +6,7 @@
 -- The hash `move` has these fields:
 --   last     the name of the last batch that was taken out of here: microseconds, each later than those before
 --   note     the same while that batch is on its way; and then of each of its timers 't' and the id, of each of its
---            recurrences 'r' and the id, of each of its dead letters 'd' and the entry's id, with what there is to know of it,
+--            recurrences 'c' and the id, of each of its dead letters 'd' and the entry's id, with what there is to know of it,
 --            packed
 --   arrived  the name of the last batch that came here
 --   as       what became of it: 'PUT', or 'VOID' if it went back
@@ -18,6 +18,7 @@
 -- of that, and of one partition the later one has the higher epoch, or the later name.
 
 local LEFT, ARRIVED, RETURNED = 26, 27, 28 -- kinds of lib/journal.lua
+local OF_BATCH = '^[tcd]' -- @rule no-other-field-travels
 
 local function hand_over(name)
   local epoch, count, towards = string.match(here.text, '^(%d+) (%d+) (%d+)$')
@@ -43,7 +44,7 @@ local function batch()
   if not name then return {} end
   local all, found = redis.call('HGETALL', move), { name }
   for i = 1, #all, 2 do
-    if string.find(all[i], '^[trd]') then
+    if string.find(all[i], OF_BATCH) then
       found[#found + 1], found[#found + 2] = all[i], all[i + 1]
     end
   end
@@ -55,7 +56,7 @@ local function forget(name)
   if redis.call('HGET', move, 'note') ~= name then return false end -- @rule other-batches-stay
   local fields = { 'note' }
   for _, field in ipairs(redis.call('HKEYS', move)) do
-    if string.find(field, '^[trd]') then fields[#fields + 1] = field end
+    if string.find(field, OF_BATCH) then fields[#fields + 1] = field end
   end
   redis.call('HDEL', move, unpack(fields))
   return true
@@ -84,7 +85,7 @@ local function insert(from, batch_name, as)
       local entry = redis.call('XADD', dead, '*', unpack(what))
       entries[#entries + 1] = entry
       if JOURNAL then note(as, id_of(what), dead_id_is(entry, name)) end
-    elseif kind == 'r' then
+    elseif kind == 'c' then
       if redis.call('HEXISTS', rules, name) == 0 then -- @rule recurrences-that-stand-stay
         redis.call('ZADD', ticks, what[1], name) -- @rule recurrences-move
         redis.call('ZADD', names, 0, name)

@@ -4,7 +4,7 @@
 --         names zset
 -- Uses    move
 -- ARGV    until us                  after which the call is refused; see lib/given_up.lua
---         kind text                 't' for timers, 'r' for recurrences, 'd' for dead letters
+--         kind text                 't' for timers, 'c' for recurrences, 'd' for dead letters
 --         max_bytes bytes           of contents after which the batch ends
 -- Tail    timer_ids, ids of recurrences, or ids of dead letters' entries, which the move takes away from here
 -- Returns the batch that is on its way now, as lib/move.lua has it: one that was already, or these; {} if none of them
@@ -30,7 +30,7 @@ for _, name in ipairs({ unpack(ARGV, tail) }) do
       bytes = bytes + #value
     end
     if JOURNAL and what then note(LEFT, id_of(what), dead_id_is(name)) end
-  elseif kind == 'r' then
+  elseif kind == 'c' then
     local rule = redis.call('HGET', rules, name)
     if rule then
       what = { redis.call('ZSCORE', ticks, name), rule, redis.call('HGET', standings, name) }
@@ -58,7 +58,7 @@ if JOURNAL then append_always(now_us, nil, nil, hand_over(name)) end -- @rule le
 if kind == 'd' then
   redis.call('XDEL', dead, unpack(taken))
   if redis.call('XLEN', dead) == 0 then redis.call('DEL', dead) end
-elseif kind == 'r' then
+elseif kind == 'c' then
   redis.call('HDEL', rules, unpack(taken))
   redis.call('HDEL', standings, unpack(taken))
   redis.call('ZREM', ticks, unpack(taken))

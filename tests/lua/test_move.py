@@ -323,6 +323,20 @@ async def test_a_batch_is_noted(bench: Bench) -> None:
     assert moves(bench.at(NEW)) == {b"arrived": NAME, b"as": b"PUT"}
 
 
+async def test_a_bounded_rate_stays(bench: Bench) -> None:
+    """It stands beside the batches, is no part of one, and outlasts them."""
+    old = bench.at(OLD)
+    await mark(old)  # which has the partition see the layout
+    bench.raw.hset(KeyNames().key("move", old.topic), "rate", 100)
+    old.put("a", DUE)
+    batch = await leave(old, "a")
+    assert batch[1::2] == [b"ta"]
+    assert await mark(old) == [NAME, *batch]
+    assert await put(bench.at(NEW), (await mark(old))[1:]) == [b"PUT"]
+    assert await left(old) == b"1"
+    assert moves(old) == {b"last": NAME, b"rate": b"100"}
+
+
 async def test_a_batch_that_lies(bench: Bench) -> None:
     """A claim says so from a second on: who took it out may have died."""
     old = bench.at(OLD)

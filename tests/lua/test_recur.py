@@ -288,7 +288,7 @@ async def test_a_recurrence_moves(bench: Bench) -> None:
     """As it is, from one partition to another; it is in one of them, or on its way."""
     old, new = bench.at("1 2 2 4"), bench.at("3 2 2 4")
     kept = await put(bench.at("1 1 2"))
-    batch = await bench.redis.call(move.leave(old.topic, "r", ["r"]))
+    batch = await bench.redis.call(move.leave(old.topic, "c", ["r"]))
     assert (await store(bench).get(old.topic, "r"))[1] is None
     assert (await bench.redis.call(move.put(new.topic, batch)))[0] == b"PUT"
     await bench.redis.call(move.left(old.topic, batch[0]))
@@ -303,7 +303,7 @@ async def test_a_recurrence_moves_that_is_there_already(bench: Bench) -> None:
     """After a failover its old partition may show it again as it was; instants are not ticked twice."""
     old, new = bench.at("1 2 2 4"), bench.at("3 2 2 4")
     await put(bench.at("1 1 2"))
-    batch = await bench.redis.call(move.leave(old.topic, "r", ["r"]))
+    batch = await bench.redis.call(move.leave(old.topic, "c", ["r"]))
     assert (await bench.redis.call(move.put(new.topic, batch)))[0] == b"PUT"
     made = turned(await read(new))
     assert await write(new, made) == [Turned.DONE]

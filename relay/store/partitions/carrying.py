@@ -16,7 +16,7 @@ from relay.store.verbs import move
 
 
 class Carried(NamedTuple):
-    """A batch that has been carried: which timers or letters it has, each 't' or 'd' and its name; whether
+    """A batch that has been carried: what it has, each 't', 'c' or 'd' and its name (see `Kind`); whether
     they are where they belong; and the ids of its letters' entries there, if this call has put them there."""
 
     names: Sequence[bytes]

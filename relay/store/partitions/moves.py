@@ -81,7 +81,7 @@ class RedisMoves:  # see 0084
             return
         size = min(await self.rate(layout) or MAX_PER_CALL, MAX_PER_CALL)
         # A recurrence comes behind its occurrences, and timers that die meanwhile leave letters.
-        kinds: Sequence[move.Kind] = ("t", "r", "d")
+        kinds: Sequence[move.Kind] = ("t", "c", "d")
         for kind in kinds:
             for partition in layout.emptied:
                 while not await self._empty(layout, partition, kind, size, moved):
@@ -97,7 +97,7 @@ class RedisMoves:  # see 0084
             await self._carrier.carry(layout, partition)
             return False
         found, servers = False, set[bytes]()
-        search = {"t": self._timers, "r": self._recurrences, "d": self._letters}[kind]
+        search = {"t": self._timers, "c": self._recurrences, "d": self._letters}[kind]
         async for server, names in search(layout, partition):
             servers.add(server)
             for start in range(0, len(names), size):

@@ -153,7 +153,7 @@ class RedisRecurrences:
         while (kept := (await self._read(own_name(partition), recurrence_id))[1]) is not None:
             if kept.stands:
                 await self._carrier.take(layout, partition, "t", [kept.standing.last])
-            await self._carrier.take(layout, partition, "r", [recurrence_id])
+            await self._carrier.take(layout, partition, "c", [recurrence_id])
         return layout.filled(partition)
 
 

@@ -8,7 +8,7 @@ from typing import Literal
 from relay.store.server.scripts import Argument, Call
 from relay.store.verbs.terms import Words
 
-Kind = Literal["t", "r", "d"]
+Kind = Literal["t", "c", "d"]
 """What moves: timers, recurrences, or dead letters."""
 
 BATCH_BYTES = 1 << 20
