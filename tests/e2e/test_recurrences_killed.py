@@ -78,7 +78,7 @@ def test_relays_are_killed_while_they_tick(stage: Stage) -> None:
     _, report = judge.report_of(stage.client, TOPIC)
     verdict = report.of(Promise.EVERY_INSTANT)
     assert verdict.verdict is PromiseVerdict.PROVED, verdict
-    assert verdict.checked >= len(found) / 2
+    assert verdict.checked > RECURRENCES, "each was put, and has ticked"
     print(f"{len(found)} occurrences, {KILLS} kills, {verdict.checked} records")
 
 

@@ -145,7 +145,7 @@ async def test_another_rule_while_instants_have_passed(kept: Scene) -> None:
         standing = changed.standing
         first, last = standing.recent[0].nominal, standing.recent[-1].nominal
         passed = (last - first) // SECOND + 1
-        assert standing.runs + standing.left_out.get(LeftOut.OVERLAP, 0) == passed
+        assert standing.runs + sum(standing.left_out.values()) == passed  # a busy machine may tick late
         assert last <= standing.settled < last + SECOND
         assert standing.next is not None
         assert standing.next % (60 * SECOND) == 0
@@ -277,7 +277,7 @@ async def test_more_to_catch_up_than_fits(kept: Scene, policy: dict[str, int], s
     async with kept.engine(**policy) as recurrences:
         await until_ticked(recurrences, kept.topic, 4)
         standing = (await recurrences.get(kept.topic, "r")).standing
-        assert standing.runs == len(standing.recent)
+        assert (standing.runs >= 4, standing.left_out) == (True, {})
 
 
 async def test_another_relay_finds_what_was_put(kept: Scene) -> None:
