@@ -1,8 +1,8 @@
 """How late ticks come, from the nominal instant to the script that makes the occurrence, in milliseconds, by
 the clock of the server; and what a tick costs.
 
-So many recurrences fall on each minute, spread evenly, in one topic of one relay. Nobody takes their
-occurrences. The recurrences are in Redis before the relay starts, and the first tick is to come after that.
+The recurrences fall on each minute, spread evenly, in one topic of one relay. Nobody takes their
+occurrences. They are in Redis before the relay starts, and the first tick is to come after that.
 First they are alone, then beside timers of another topic, which an application takes. Each recurrence
 remembers how late its ticks were.
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from random import random
 from typing import TypeVar
 
@@ -19,6 +19,9 @@ from relay.telemetry.metrics.catalogue import STORE_ERRORS
 from relay.telemetry.metrics.instruments import Instruments
 
 T = TypeVar("T")
+
+REFUSED_WAIT = 5.0
+"""Seconds to wait after Redis refused a call, such as for a key of the wrong type."""
 
 PING_AFTER = 5.0
 """Seconds without an answer from a place after which it is pinged."""
@@ -158,6 +161,7 @@ class RedisHealth:
     def __init__(
         self, places: Places, clock: Clock, instruments: Instruments, jitter: Jitter = random
     ) -> None:
+        self._clock = clock
         self._instruments = instruments
         self._views: Lanes[PlaceHealth] = Lanes(
             places, lambda place: PlaceHealth(place, places, clock, instruments, jitter), PlaceHealth.forget
@@ -201,6 +205,20 @@ class RedisHealth:
                 extra={**about, "reason": str(failure)},
                 exc_info=None if isinstance(failure, StoreError) else failure,
             )
+
+    async def insist(self, topic: str, call: Callable[[], Awaitable[T]], sentence: str) -> T:
+        """Make a call about the topic again and again until it is answered; return the answer. The log says
+        once, by the sentence, that Redis refuses it."""
+        said = False
+        while True:
+            try:
+                return await self.noted(topic, call())
+            except StoreUnavailable:
+                await self.pause(topic)
+            except Exception as failure:  # noqa: BLE001  (whatever it is, it must not end the loop)
+                self.refused(sentence, failure, said=said, topic=topic)
+                said = True
+                await self._clock.sleep(REFUSED_WAIT)
 
     async def pause(self, topic: str) -> None:
         """Wait until a further try makes sense, after a call about the topic was not answered. A topic that

@@ -18,12 +18,12 @@ from relay.core.policy import Policies, TopicPolicy
 from relay.core.ports import Stores, TopicStore
 from relay.core.timers import Claim, ClaimedTimer, ClaimedTimers
 from relay.engine.claiming.promoter import Promoter
-from relay.engine.claiming.timetable import PAUSED_POLL, REFUSED_WAIT, Timetable
+from relay.engine.claiming.timetable import PAUSED_POLL, Timetable
 from relay.engine.delivery.dispatcher import Dispatcher
 from relay.engine.delivery.lease_keeper import LeaseKeeper
 from relay.engine.delivery.leases import Lease, Leases
 from relay.engine.delivery.session import Session
-from relay.engine.redis_health import RedisHealth
+from relay.engine.redis_health import REFUSED_WAIT, RedisHealth
 from relay.engine.upkeep.tidier import INTERVAL, Tidier
 from relay.store.one_place import OnePlace
 from tests.worlds.engine.doubles import Counts

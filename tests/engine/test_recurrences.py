@@ -240,7 +240,7 @@ async def test_zones_that_have_changed_while_one_is_kept_back(kept: Scene) -> No
         updated = replace(found.standing, next=made.standing.next, tzdata=TZDATA)
         assert updated_standing(found) == updated
         layout = Layout(kept.topic)
-        await ZoneUpdates(store, None, None)._update(layout, found)  # type: ignore[arg-type]
+        await ZoneUpdates(store, None)._update(layout, found)  # type: ignore[arg-type]
         assert [each.standing for each in (await store.due(kept.topic, 9)).kept] == [updated]
 
 

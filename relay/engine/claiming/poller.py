@@ -18,9 +18,9 @@ from relay.core.partitions import place_of, topic_of
 from relay.core.policy import TopicPolicy
 from relay.core.ports import LeaseSource
 from relay.core.timers import Claim, ClaimedTimers
-from relay.engine.claiming.timetable import REFUSED_WAIT, Timetable
+from relay.engine.claiming.timetable import Timetable
 from relay.engine.delivery.dispatcher import Dispatcher
-from relay.engine.redis_health import PlaceHealth, RedisHealth
+from relay.engine.redis_health import REFUSED_WAIT, PlaceHealth, RedisHealth
 from relay.engine.reports.dead_letter_reports import report_deaths
 from relay.telemetry.metrics.catalogue import ORPHANS, PROMOTED
 from relay.telemetry.metrics.instruments import Instruments

@@ -10,8 +10,8 @@ from relay.core.dispatch import Promotion
 from relay.core.errors import StoreUnavailable
 from relay.core.ports import MAX_PER_CALL, Promotions
 from relay.engine.claiming.poller import report_lost
-from relay.engine.claiming.timetable import REFUSED_WAIT, Timetable
-from relay.engine.redis_health import RedisHealth
+from relay.engine.claiming.timetable import Timetable
+from relay.engine.redis_health import REFUSED_WAIT, RedisHealth
 from relay.engine.reports.dead_letter_reports import report_deaths
 from relay.telemetry.metrics.catalogue import PROMOTED
 from relay.telemetry.metrics.instruments import Instruments

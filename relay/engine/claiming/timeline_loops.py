@@ -10,18 +10,19 @@ from functools import partial
 import anyio
 from anyio.abc import TaskStatus
 
-from relay.core.errors import StoreUnavailable
 from relay.core.policy import Policies
 from relay.core.ports import Stores
 from relay.engine.claiming.poller import Poller
 from relay.engine.claiming.preference import Preference
 from relay.engine.claiming.promoter import Promoter
-from relay.engine.claiming.timetable import REFUSED_WAIT, Timetable
+from relay.engine.claiming.timetable import Timetable
 from relay.engine.clock import Clock
 from relay.engine.delivery.dispatcher import Dispatcher
 from relay.engine.loop_starter import LoopStarter
 from relay.engine.redis_health import RedisHealth
 from relay.telemetry.metrics.instruments import Instruments
+
+NO_LAYOUT = "Redis refuses to say which partitions a topic has"
 
 
 @dataclass(slots=True, eq=False)
@@ -189,18 +190,7 @@ class TimelineLoops:
 
     async def _ask(self, topic: str) -> None:
         """Ask for a topic's layout until it is known. `_replace` is called then, whoever has asked."""
-        said = False
-        while self._stores.layouts.known(topic) is None:
-            try:
-                await self._redis_health.noted(topic, self._stores.layouts.ask(topic))
-            except StoreUnavailable:
-                await self._redis_health.pause(topic)
-            except Exception as failure:  # noqa: BLE001  (whatever it is, it must not end the loop)
-                self._redis_health.refused(
-                    "Redis refuses to say which partitions a topic has", failure, said=said, topic=topic
-                )
-                said = True
-                await self._clock.sleep(REFUSED_WAIT)
+        await self._redis_health.insist(topic, partial(self._stores.layouts.ask, topic), NO_LAYOUT)
 
     def _replace(self, topic: str) -> None:
         """Note that another layout of the topic is known than before."""

@@ -14,9 +14,6 @@ from relay.engine.clock import Clock
 PAUSED_POLL = 0.9
 """Seconds between two looks at a topic that is paused and has timers due."""
 
-REFUSED_WAIT = 5.0
-"""Seconds to wait after Redis refused a call, such as for a key of the wrong type."""
-
 ALONE = 2.0
 """Seconds. A topic whose next look is further away than this may look a little earlier, together with others:
 a wake-up costs an idle relay more than one more topic in the same wake-up."""

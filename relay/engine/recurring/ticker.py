@@ -9,8 +9,8 @@ from relay.core.partitions import involved, layout_of, place_of, topic_of
 from relay.core.ports import MAX_PER_CALL, RecurrenceStore
 from relay.core.recurring.recurrence import Due, StoredRecurrence, Turn, Turned
 from relay.core.recurring.turns import LOOK_AGAIN, MOST_BYTES, look_at, turn
-from relay.engine.claiming.timetable import REFUSED_WAIT, Timetable
-from relay.engine.redis_health import RedisHealth
+from relay.engine.claiming.timetable import Timetable
+from relay.engine.redis_health import REFUSED_WAIT, RedisHealth
 from relay.rules import TZDATA, compile_rule
 from relay.telemetry.metrics.catalogue import LEFT_OUT, TICKED
 from relay.telemetry.metrics.instruments import Instruments

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import anyio
 from anyio.abc import TaskStatus
 
-from relay.core.errors import StoreUnavailable
-from relay.core.partitions import Layout
 from relay.core.policy import Policies
 from relay.core.ports import Layouts, RecurrenceStore, share
-from relay.engine.claiming.timetable import REFUSED_WAIT, Timetable
+from relay.engine.claiming.timeline_loops import NO_LAYOUT
+from relay.engine.claiming.timetable import Timetable
 from relay.engine.clock import Clock
 from relay.engine.loop_starter import LoopStarter
 from relay.engine.recurring.ticker import Ticker
@@ -45,7 +45,7 @@ class Tickers:
         self._redis_health = redis_health
         self._clock = clock
         self._instruments = instruments
-        self._zone_updates = ZoneUpdates(store, redis_health, clock)
+        self._zone_updates = ZoneUpdates(store, redis_health)
         self._loops: LoopStarter | None = None
         self._followed: dict[str, anyio.CancelScope] = {}
         self._partitions: dict[str, tuple[str, ...]] = {}
@@ -79,7 +79,10 @@ class Tickers:
 
     async def _tick(self, topic: str, scope: anyio.CancelScope) -> None:
         with scope:
-            layout = await self._layout(topic)
+            layout = self._layouts.known(topic)
+            if layout is None:
+                ask = partial(self._layouts.ask, topic)
+                layout = await self._redis_health.insist(topic, ask, NO_LAYOUT)
             tickers = {partition: self._ticker(partition) for partition in layout.partitions}
             self._partitions[topic] = layout.partitions
             self._tickers |= tickers
@@ -103,21 +106,6 @@ class Tickers:
             self._redis_health,
             self._instruments,
         )
-
-    async def _layout(self, topic: str) -> Layout:
-        said = False
-        while (known := self._layouts.known(topic)) is None:
-            try:
-                await self._redis_health.noted(topic, self._layouts.ask(topic))
-            except StoreUnavailable:
-                await self._redis_health.pause(topic)
-            except Exception as failure:  # noqa: BLE001  (whatever it is, it must not end the loop)
-                self._redis_health.refused(
-                    "Redis refuses to say which partitions a topic has", failure, said=said, topic=topic
-                )
-                said = True
-                await self._clock.sleep(REFUSED_WAIT)
-        return known
 
     def _replace(self, topic: str) -> None:
         """Note that another layout of the topic is known than before."""

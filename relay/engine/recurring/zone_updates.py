@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
-from relay.core.errors import InvalidField, OtherLayout, StoreUnavailable
+from relay.core.errors import InvalidField, OtherLayout
 from relay.core.partitions import Layout
 from relay.core.ports import MAX_PER_CALL, RecurrenceStore
 from relay.core.recurring.recurrence import Standing, StoredRecurrence
-from relay.engine.claiming.timetable import REFUSED_WAIT
-from relay.engine.clock import Clock
 from relay.engine.redis_health import RedisHealth
 from relay.rules import TZDATA, compile_rule
+
+REFUSED = "Redis refuses what recurrences with new time zones need"
 
 
 class ZoneUpdates:
@@ -22,40 +23,27 @@ class ZoneUpdates:
     it. Where two relays have different zones, the one decides that ticks.
     """
 
-    def __init__(self, store: RecurrenceStore, redis_health: RedisHealth, clock: Clock) -> None:
+    def __init__(self, store: RecurrenceStore, redis_health: RedisHealth) -> None:
         self._store = store
         self._redis_health = redis_health
-        self._clock = clock
 
     async def run(self, layout: Layout) -> None:
         """Go through a topic's recurrences; one call for each page, and one for each that changes. It ends
         when the topic turns out to have another layout: then it is called again."""
-        cursor, said = "", False
-        while True:
-            try:
-                page = await self._redis_health.noted(
-                    layout.topic, self._store.page(layout, prefix="", limit=MAX_PER_CALL, cursor=cursor)
-                )
-                for each in page.kept:
-                    await self._update(layout, each)
-            except StoreUnavailable:
-                await self._redis_health.pause(layout.topic)
-                continue
-            except OtherLayout:
-                return
-            except Exception as failure:  # noqa: BLE001  (whatever it is, it must not end the loop)
-                self._redis_health.refused(
-                    "Redis refuses what recurrences with new time zones need",
-                    failure,
-                    said=said,
-                    topic=layout.topic,
-                )
-                said = True
-                await self._clock.sleep(REFUSED_WAIT)
-                continue
-            cursor = page.cursor
-            if not cursor:
-                return
+        cursor: str | None = ""
+        while cursor is not None:
+            update = partial(self._update_page, layout, cursor)
+            cursor = await self._redis_health.insist(layout.topic, update, REFUSED)
+
+    async def _update_page(self, layout: Layout, cursor: str) -> str | None:
+        """Go through one page; return the cursor of the next one, None at the end."""
+        try:
+            page = await self._store.page(layout, prefix="", limit=MAX_PER_CALL, cursor=cursor)
+            for each in page.kept:
+                await self._update(layout, each)
+        except OtherLayout:
+            return None
+        return page.cursor or None
 
     async def _update(self, layout: Layout, kept: StoredRecurrence) -> None:
         """Compare and change; whoever was quicker has done the same, or has gone on from there."""
