@@ -109,6 +109,22 @@ def test_reschedule_and_cancel_in_flight(stage: Stage) -> None:
     assert stage.journal.ended()["cancelled"] == 1
 
 
+def test_what_is_lost_gives_its_place_back(stage: Stage) -> None:
+    """A handler whose delivery is lost while it works has the stream's only place until its end, not longer.
+
+    This has a race: the relay finds the lease lost before the outcome comes, and says so. A client that then
+    leaves the outcome out takes up the place until the lease would have run out.
+    """
+    relay = stage.relay(settings={"RELAY_DEFAULTS__LEASE_TTL": "300"})
+    stage.application(relay, TOPIC, "--concurrency", "1", "--prefetch", "0")
+    producer = stage.producer(relay)
+    producer.schedule(TOPIC, "moved", {"sleep": 3_600, "extend": 0.02})
+    eventually(lambda: stage.journal.starts("moved"), "it is at work")
+    producer.schedule(TOPIC, "moved")  # which its next EXTEND meets
+    eventually(lambda: len(stage.journal.starts("moved")) == 2, "there is a place for it")
+    stage.wait_empty(TOPIC)
+
+
 def test_command_line(stage: Stage) -> None:
     """`schedule`, `get`, `list`, `cancel` and `healthcheck` against a real daemon, with their exit codes."""
     relay = stage.relay()

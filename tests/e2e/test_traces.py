@@ -44,10 +44,15 @@ def produce(stage: Stage, collector: Collector, relay: Relay, *arguments: str) -
 
 
 def wait_spans(collector: Collector, name: str, count: int = 1) -> list[Exported]:
-    return eventually(
-        lambda: found if len(found := collector.spans(name)) >= count else [],
-        f"{count} × {name!r}; there are {[span.name for span in collector.spans()]}",
-    )
+    def found() -> list[Exported]:
+        spans = collector.spans(name)
+        return spans if len(spans) >= count else []
+
+    try:
+        return eventually(found, f"{count} × {name!r}")
+    except AssertionError as failure:
+        failure.add_note(f"there are {[span.name for span in collector.spans()]}")
+        raise
 
 
 def parent_of(traceparent: str) -> tuple[str, str]:
@@ -221,8 +226,7 @@ def test_long_wait(stage: Stage, collector: Collector) -> None:
 
 def test_a_chain_within_one_trace(stage: Stage, collector: Collector) -> None:
     """A handler that schedules does so in its delivery's trace, and the trace's age goes with it."""
-    # No renewal comes before the first has settled: it would find the lease lost, and end the span.
-    relay = stage.relay(settings=traced(collector, RELAY_DEFAULTS__LEASE_TTL="300"))
+    relay = stage.relay(settings=traced(collector))
     began = int(time.time()) - 1_000
     headers = {"traceparent": SAMPLED, "tracestate": f"relay={began}"}
     stage.producer(relay).schedule(TOPIC, "again", {"again": 0.01}, metadata=list(headers.items()))

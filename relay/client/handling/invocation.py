@@ -71,6 +71,7 @@ class Invocation:
         else:
             if not lease.settled and self._policy is not AckPolicy.MANUAL:
                 _settle(lease, settlements.ACK)
+        lease.give_back()
 
     def close(self) -> None:
         """Let the threads end, without waiting for one that still runs."""

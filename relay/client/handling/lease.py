@@ -38,7 +38,7 @@ class Stream(Protocol):
 class DeliveryLease:
     """One delivery on its way through the client: its message, its token, its end."""
 
-    __slots__ = ("_lost", "message", "settled", "stream", "token")
+    __slots__ = ("_given_back", "_lost", "message", "settled", "stream", "token")
 
     def __init__(self, message: pb.Delivery | Row, stream: Stream) -> None:
         self.message = message
@@ -46,6 +46,7 @@ class DeliveryLease:
         self.stream = stream
         self.settled = False
         self._lost = False
+        self._given_back = False
 
     @property
     def lost(self) -> bool:
@@ -61,12 +62,26 @@ class DeliveryLease:
         if self.settled:
             raise AlreadySettled(f"{self} has its outcome already")
         if self._lost:
+            if settlement is not settlements.EXTEND:
+                self._give_back(settlement)
             raise DeliveryLost(f"{self} was lost: its timer was rescheduled, cancelled or taken")
         sent = self.stream.settle(self.token, settlement)
         if sent is None:
             raise DeliveryLost(f"{self} was lost: its stream ended")
         self.settled = settlement is not settlements.EXTEND
         return sent
+
+    def give_back(self) -> None:
+        """Note that the handler has ended: what was lost meanwhile must have an outcome, too."""
+        if self._lost and not self.settled:
+            self._give_back(settlements.ABANDONED)
+
+    def _give_back(self, settlement: pb.Settlement) -> None:
+        """Send the outcome of a delivery that was lost. It changes nothing, but until it comes the relay
+        keeps the delivery's place: for the rest of the lease, at most."""
+        if not self._given_back:
+            self._given_back = True
+            self.stream.settle(self.token, settlement)
 
     def __str__(self) -> str:
         message = self.message

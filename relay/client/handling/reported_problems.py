@@ -43,8 +43,8 @@ class TokenBook:
     def end(self, lease: DeliveryLease) -> None:
         """Note that its handler has ended."""
         token = lease.token
-        if self._running.pop(token, None) is None:
-            return
+        if self._running.pop(token, None) is None or lease.lost:
+            return  # a lost one is reported already, and its outcome is refused once more
         self._ended[token] = lease.message.timer_id
         if len(self._ended) >= _REMEMBERED:
             self._ended_before, self._ended = self._ended, {}

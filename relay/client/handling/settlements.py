@@ -17,6 +17,8 @@ MAX_REASON_BYTES = 1_024
 
 ACK = pb.Settlement(outcome=pb.OUTCOME_ACK)
 EXTEND = pb.Settlement(outcome=pb.OUTCOME_EXTEND)
+ABANDONED = pb.Settlement(outcome=pb.OUTCOME_NACK, reason="DeliveryLost")
+"""The outcome of a handler that ended without one, since its delivery was lost."""
 
 
 def nack(retry_after: Seconds | None, reason: str, *, retryable: bool) -> pb.Settlement:
