@@ -13,8 +13,10 @@ from typing import Any, Self
 from google.protobuf.message import Message
 
 from relay.client.calls.channel import Method
+from relay.client.calls.recurrence_calls import put_spec
+from relay.client.calls.timer_calls import run_blocking
 from relay.client.client import RelayClient
-from relay.client.errors import UsageError
+from relay.client.errors import CallError, UsageError
 from relay.client.handling.delivery import Delivery
 from relay.client.handling.handlers import Handler, Handlers, Registration
 from relay.client.handling.invocation import Invocation, called
@@ -27,6 +29,8 @@ from relay.client.testing.timers import MemoryTimers, span
 from relay.core.policy import RetryPolicy, TopicPolicy
 
 __all__ = ["InMemoryRelay", "RetryPolicy", "SyncInMemoryRelay"]
+
+_TIMEOUT = 1.0  # nothing waits
 
 End = RelayClient | SyncRelayClient | PushHandlers
 """A client or server by which an application talks to its relay."""
@@ -64,11 +68,14 @@ class _Application:
     def __init__(self, ends: tuple[End, ...], now: datetime | None, policy: TopicPolicy) -> None:
         self.timers = MemoryTimers(now, policy)
         self._ends = ends
+        self._declared: set[tuple[str, str]] = set()
 
     def attach(self) -> None:
         for end in self._ends:
             if isinstance(end, Handlers) and end.begun:
                 raise UsageError(f"give the relay in memory this {type(end).__name__} before it is opened")
+        self._declare()
+        for end in self._ends:
             if isinstance(end, RelayClient):
                 end.double = _Double(self.timers.service)
             elif isinstance(end, SyncRelayClient):
@@ -81,7 +88,22 @@ class _Application:
 
     def deliveries(self, length: int) -> closing[Generator[tuple[Registration, HeldDelivery], None, None]]:
         """Yield what falls due while the clock moves on by `length` (microseconds)."""
+        self._declare()
         return closing(self.timers.deliveries(self._registrations(), length))
+
+    def _declare(self) -> None:
+        """Put the recurrences above handlers that have not been put yet. Raises `CallError`, `UsageError`."""
+        wire = _SyncDouble(self.timers.service)
+        for end in self._ends:
+            for key, spec in end.declarations.items() if isinstance(end, RelayClient) else ():
+                if key in self._declared:
+                    continue
+                try:
+                    run_blocking(wire, put_spec(spec, None, _TIMEOUT))
+                except CallError as error:
+                    error.add_note(f"(recurrence {spec.recurrence_id!r} of topic {spec.topic!r})")
+                    raise
+                self._declared.add(key)
 
     def _registrations(self) -> dict[str, tuple[Registration, bool]]:
         """Return the current handlers by topic, and whether they are pushed to. Raises `UsageError`."""
@@ -174,6 +196,21 @@ class InMemoryRelay:  # see 0024
         """Deliver what is due now; the clock stands still."""
         return await self.advance()
 
+    def outage(
+        self,
+        delta: timedelta | None = None,
+        *,
+        days: float = 0,
+        hours: float = 0,
+        minutes: float = 0,
+        seconds: float = 0,
+    ) -> None:
+        """Move the clock as if no relay had run meanwhile: nothing is delivered, no recurrence ticks, leases
+        run out. What has fallen due comes with the next `advance` or `run_due`; of the nominal instants that
+        have passed, those come that `catch_up` says.
+        """
+        self._application.timers.stand_still(span(delta, days, hours, minutes, seconds))
+
     async def __aenter__(self) -> Self:
         self._application.attach()
         return self
@@ -254,6 +291,18 @@ class SyncInMemoryRelay:
     def run_due(self) -> list[Delivered]:
         """Deliver what is due now; the clock stands still."""
         return self.advance()
+
+    def outage(
+        self,
+        delta: timedelta | None = None,
+        *,
+        days: float = 0,
+        hours: float = 0,
+        minutes: float = 0,
+        seconds: float = 0,
+    ) -> None:
+        """See `InMemoryRelay.outage`."""
+        self._application.timers.stand_still(span(delta, days, hours, minutes, seconds))
 
     def __enter__(self) -> Self:
         self._application.attach()
