@@ -43,7 +43,7 @@ class MemoryTimers:
         self._books: dict[str, TokenBook] = {}
         self._busy = False
         self._ticks = 0
-        """Of this move of the clock."""
+        """The ticks of this move of the clock."""
 
     @property
     def now(self) -> datetime:
