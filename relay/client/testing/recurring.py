@@ -14,7 +14,7 @@ from relay.core.partitions import Layout
 from relay.core.policy import Policies
 from relay.core.ports import OnePartition
 from relay.core.recurring.recurrence import Standing, StoredRecurrence, Turned
-from relay.core.recurring.turns import LOOK_AGAIN
+from relay.core.recurring.turns import LOOK_AGAIN, look_at
 from relay.core.timers import Changed
 from relay.engine.recurring.recurrences import Recurrences
 from relay.engine.recurring.turning import turned
@@ -115,16 +115,16 @@ class MemoryRecurring:
         return [(look, topic, name) for look, topic, name in looks if look is not None]
 
     def _look(self, topic: str, recurrence_id: str, standing: Standing) -> int | None:
-        """When to look at a recurrence. An occurrence that is kept back comes as soon as the last one has
+        """When to look at a recurrence. What waits for the end of an occurrence comes as soon as that has
         ended; a real relay looks once a second whether it has."""
-        blocked = self._without_room.get((topic, recurrence_id))
-        if blocked is not None:
+        clock = self._state.clock
+        if (blocked := self._without_room.get((topic, recurrence_id))) is not None:
             return blocked
-        if standing.buffered is not None:
-            made = turned(self._read(topic, recurrence_id), self._state.clock)
-            if made.standing.buffered != standing.buffered:
-                return self._state.clock
-        return standing.next
+        look = look_at(standing, 0)  # as if it had been looked at long ago
+        if look is None or look > clock or look == standing.next:
+            return look
+        made = turned(self._read(topic, recurrence_id), clock)
+        return clock if made.occurrences or made.left_out else standing.next
 
     def _read(self, topic: str, recurrence_id: str) -> StoredRecurrence:
         _, kept = at_once(self._kept.get(topic, recurrence_id))

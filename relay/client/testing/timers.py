@@ -26,7 +26,7 @@ MAX_DELIVERIES = 10_000
 """The most deliveries of one move of the clock; more means that a handler makes timers due without end."""
 
 MAX_TICKS = 100_000
-"""The most ticks of recurrences in one move of the clock; a tick takes a ten-thousandth of a second."""
+"""The most ticks of recurrences in one move of the clock: a test that waits for more is stuck."""
 
 
 class MemoryTimers:
