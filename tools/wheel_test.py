@@ -2,8 +2,8 @@
 
 1. The wheel holds every file of relay/ and lua/, and both commands.
 2. The base install alone imports relay.client and its testing, warnings as errors, with the pinned versions
-   and with the oldest grpcio and protobuf that pyproject.toml allows; and it brings nothing of the daemon. With
-   the extra `rules` alone, recurrences run in its testing.
+   and with the oldest grpcio and protobuf that pyproject.toml allows; and it brings nothing of the daemon.
+   With the extra `rules` alone, recurrences run in its testing.
 3. With its extras, some tests meet what a wheel may lack: the scripts run on a real Valkey, data files are
    found, and the command, the daemon as a process, applications by stream and by push, both clients and the
    shipped test double work. The rest of the suite does not depend on how Relay was installed, and has passed
