@@ -122,11 +122,12 @@ class InMemoryRelay:  # see 0024
 
     `ends` are the `RelayClient`, `SyncRelayClient` and `PushHandlers` of the application; without
     any, `client` is a new one. Inside the `async with` their calls end in memory, whether they
-    are open or not, and nothing is dialled; the recurrences above handlers are declared. The clock starts at `now` (an aware datetime, by default the
-    real time) and stands still until `advance` moves it. `lease_ttl`, `delivery_timeout`
-    (seconds), `max_payload_bytes`, `max_waiting` and `retry` mean what they mean in the relay's
-    settings, for every topic, with one difference: the wait before another attempt is not random, but
-    always the longest that a real relay could take: 1, 2, 4 … 600 s unless `retry` says otherwise.
+    are open or not, and nothing is dialled; the recurrences above handlers are declared. The clock starts
+    at `now` (an aware datetime, by default the real time) and stands still until `advance` moves it.
+    `lease_ttl`, `delivery_timeout` (seconds), `max_payload_bytes`, `max_waiting` and `retry` mean what they
+    mean in the relay's settings, for every topic, with one difference: the wait before another attempt is
+    not random, but always the longest that a real relay could take: 1, 2, 4 … 600 s unless `retry` says
+    otherwise.
 
     >>> async with InMemoryRelay() as relay:
     ...     relay.client.on("invoices")(remind)
@@ -180,9 +181,10 @@ class InMemoryRelay:  # see 0024
         """Move the clock, and call the handler of each timer that falls due on the way, at its time.
 
         They run one after the other, in the order of their due times, each awaited to its end; NACKed
-        timers come again when they would. Recurrences tick at each nominal instant on the way. Returns the deliveries in that order. An exception of a
-        handler is logged and settled as in production; a `BaseException` that is not an
-        `Exception`, such as that of `pytest.fail`, is raised here. Timers of topics without a handler wait.
+        timers come again when they would. Recurrences tick at each nominal instant on the way. Returns the
+        deliveries in that order. An exception of a handler is logged and settled as in production; a
+        `BaseException` that is not an `Exception`, such as that of `pytest.fail`, is raised here. Timers of
+        topics without a handler wait.
         """
         delivered: list[Delivered] = []
         with self._application.deliveries(span(delta, days, hours, minutes, seconds)) as deliveries:
