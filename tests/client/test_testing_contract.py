@@ -1173,7 +1173,7 @@ async def test_a_backfill_makes_what_has_passed(kept: Kept) -> None:
     start = datetime(2020, 3, 28, tzinfo=UTC)
     async with kept.subject.serving():
         calls, topic = kept.calls, kept.topic
-        await kept.subject.client.recur("r", topic=topic, **BERLIN)
+        await kept.subject.client.recur("r", topic=topic, overlap="allow", **BERLIN)
         filled = await calls.backfill(topic, "r", start, start + timedelta(days=3), interval=0.2)
         await seen.times(3)
         await seen.empty()
@@ -1185,11 +1185,12 @@ async def test_a_backfill_makes_what_has_passed(kept: Kept) -> None:
         ):
             with pytest.raises(error, match=words):
                 await calls.backfill(topic, "r", start, start + timedelta(days=days))
-        assert (await calls.backfill(topic, "r", start, start + timedelta(minutes=1))) == (0, None, None)
+        nothing = await calls.backfill(topic, "r", start, start + timedelta(minutes=1))
         history = await calls.history(topic, "r")
     names = ["r@2020-03-28T01:30:00Z~2", "r@2020-03-29T01:30:00Z~2", "r@2020-03-30T00:30:00Z~2"]
     assert seen.ids == names
-    assert filled == (3, *(datetime.fromisoformat(names[n][2:22]) for n in (0, 2)))
+    assert (filled.occurrences, nothing.occurrences, nothing.first_time) == (3, 0, None)
+    assert [filled.first_time, filled.last_time] == [datetime.fromisoformat(names[n][2:22]) for n in (0, 2)]
     dues = [each.due_time for each in seen.deliveries]
     assert [due - dues[0] for due in dues] == [timedelta(seconds=n / 5) for n in range(3)]
     assert [each.timer_id for each in history] == names
@@ -1200,7 +1201,7 @@ async def test_a_recurrence_is_deleted_with_what_waits_or_without(kept: Kept, ca
     start = datetime(2020, 1, 1, tzinfo=UTC)
     async with kept.subject.serving():
         calls, topic = kept.calls, kept.topic
-        await kept.subject.client.recur("r", topic=topic, **BERLIN)
+        await kept.subject.client.recur("r", topic=topic, overlap="allow", **BERLIN)
         await calls.backfill(topic, "r", start, start + timedelta(days=2), interval=3_600)
         gone = await calls.delete(topic, "r", cancel_waiting=cancels)
         assert await calls.get(topic, "r") is None
