@@ -26,6 +26,7 @@ from relay.client import (
     SyncRelayClient,
     UsageError,
 )
+from relay.client.calls.channel import RECURRENCE_METHODS
 from relay.client.testing import Delivered, InMemoryRelay, Outcome, RetryPolicy, SyncInMemoryRelay, timers
 
 NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
@@ -381,6 +382,14 @@ def test_without_a_loop() -> None:
 
     with ThreadPoolExecutor(1) as pool:  # the package keeps a loop running in the main thread
         pool.submit(body).result()
+
+
+async def test_every_call_is_answered() -> None:
+    async with InMemoryRelay(now=NEW_YEAR) as relay:
+        await relay.client.recur("r", topic="t", every=60)
+        recurring = relay._application.timers._state.recurring
+    assert recurring is not None
+    assert recurring.answers.keys() == {method.name for method in RECURRENCE_METHODS}
 
 
 async def test_two_applications_share_nothing() -> None:

@@ -115,8 +115,8 @@ class MemoryService:
             except ImportError as missing:
                 raise errors.UsageError(f"{RULES} ({missing})") from missing
             self._state.recurring = MemoryRecurring(self._state)
-        answer = self._state.recurring.answers[name]
-        return lambda request: at_once(answer(request))
+        answer = self._state.recurring.answers.get(name)
+        return None if answer is None else lambda request: at_once(answer(request))
 
     def _schedule(self, request: pb.ScheduleRequest) -> pb.ScheduleResponse:
         spec, said = request.timer, on_conflict(request)
