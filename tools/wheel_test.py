@@ -3,6 +3,7 @@
 1. The wheel holds every file of relay/ and lua/, and both commands.
 2. The base install alone imports relay.client and its testing, warnings as errors, with the pinned versions
    and with the oldest grpcio and protobuf that pyproject.toml allows; and it brings nothing of the daemon.
+   With the extra `rules` alone, recurrences run in its testing.
 3. With its extras, some tests meet what a wheel may lack: the scripts run on a real Valkey, data files are
    found, and the command, the daemon as a process, applications by stream and by push, both clients and the
    shipped test double work. The rest of the suite does not depend on how Relay was installed, and has passed
@@ -36,6 +37,7 @@ PROVING = (
     "tests/web/test_openapi.py",
     "tests/telemetry/test_metrics.py",
     "tests/client/test_testing.py",
+    "tests/client/test_testing_recurrences.py",
     "tests/rpc/test_server.py",
     "tests/e2e/test_life.py",
     "tests/e2e/test_push_application.py",
@@ -48,8 +50,15 @@ TEST_TOOLS = ("hypothesis", "pytest", "pytest-timeout", "pytest-xdist", "psutil"
 
 IMPORT_CLIENT = """
 import importlib.util, relay.client, relay.client.testing
-for name in ("redis", "pydantic", "anyio", "opentelemetry"):
+for name in ("redis", "pydantic", "anyio", "opentelemetry", "cronsim", "dateutil", "tzdata"):
     assert importlib.util.find_spec(name) is None, f"the base install brought {name}"
+"""
+RECUR = """
+from relay.client.testing import SyncInMemoryRelay
+with SyncInMemoryRelay() as relay:
+    relay.client.recur("r", topic="t", cron="30 2 * * *", zone="Europe/Berlin")
+    relay.advance(days=2)
+    assert relay.client.recurrences.get("t", "r").left_out == {"overlap": 1}
 """
 IS_INSTALLED = """
 import pathlib, sys, relay
@@ -124,6 +133,9 @@ def check_base(wheel: Path, work: Path) -> None:
         say(f"base install, {name}: {' '.join(OLDEST) if pins is OLDEST else 'constraints.txt'}")
         python = make_venv(work / f"base-{name}", *pins, str(wheel))
         run(python, "-W", "error", "-c", IMPORT_CLIENT, cwd=work)
+    say("with the extra rules: recurrences in memory")
+    python = make_venv(work / "rules", *CONSTRAINTS, f"{wheel}[rules]")
+    run(python, "-W", "error", "-c", RECUR, cwd=work)
 
 
 def check_suite(wheel: Path, work: Path, options: list[str]) -> None:

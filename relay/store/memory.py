@@ -280,6 +280,10 @@ class MemoryStore:
         if topic in self._watchers and after is not None and (before is None or after < before):
             self._watchers[topic](after)
 
+    def count(self, topic: str) -> int:
+        """How many timers a topic, or a partition of it, holds."""
+        return len(self._entries(topic))
+
     def journal(self, topic: str) -> list[JournalBatch]:
         """What is kept of the topic's journal, the oldest first."""
         return list(self._journal.batches.get(topic, ()))

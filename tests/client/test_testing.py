@@ -505,15 +505,20 @@ def test_both_are_used_alike() -> None:
 
 def test_it_loads_nothing_that_only_the_daemon_installs() -> None:
     """It works in an application's tests with the base install."""
-    script = (
-        "import sys, relay.client.testing;"
-        "print([name for name in ('anyio', 'redis', 'pydantic', 'opentelemetry', 'yaml')"
-        " if name in sys.modules])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, timeout=150, check=True
-    )
-    assert done.stdout == "[]\n"
+    assert loaded("import relay.client.testing") == "[]\n"
+
+
+def test_recurrences_load_what_their_rules_need_and_nothing_else() -> None:
+    script = "import relay.client.testing.recurring"
+    assert loaded(script) == "['cronsim', 'dateutil', 'tzdata']\n"
+
+
+def loaded(script: str) -> str:
+    """Run a script, which says in the end what it has loaded of the daemon's."""
+    names = ("anyio", "redis", "pydantic", "opentelemetry", "yaml", "cronsim", "dateutil", "tzdata")
+    told = f"import sys; print([name for name in {names} if name in sys.modules])"
+    run = [sys.executable, "-W", "error", "-c", f"{script}\n{told}"]
+    return subprocess.run(run, capture_output=True, text=True, timeout=150, check=True).stdout
 
 
 async def test_payloads_stay_out_of_what_is_printed(caplog: pytest.LogCaptureFixture) -> None:

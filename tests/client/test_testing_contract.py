@@ -16,11 +16,15 @@ from relay.client import (
     AckPolicy,
     ChangeResult,
     Delivery,
+    DeliveryLost,
+    FailedPrecondition,
     InvalidArgument,
     Nack,
     NewTimer,
     NotFound,
     OnConflict,
+    PutResult,
+    Recurrence,
     Reject,
     RelayClient,
     Reschedule,
@@ -71,12 +75,12 @@ class Subject(Protocol):
 class Memory:
     slack = 2.0
 
-    def __init__(self) -> None:
+    def __init__(self, delivery_timeout: float) -> None:
         self.client = RelayClient()
         self.relay = InMemoryRelay(
             self.client,
             lease_ttl=LEASE,
-            delivery_timeout=TIMEOUT,
+            delivery_timeout=delivery_timeout,
             max_waiting=MAX_WAITING,
             retry=RetryPolicy(max_attempts=ATTEMPTS, initial=BACKOFF),
         )
@@ -131,7 +135,9 @@ def daemon() -> Iterator[Relay]:
 
 @pytest.fixture(params=["memory", "relay"])
 def subject(request: pytest.FixtureRequest) -> Subject:
-    return Memory() if request.param == "memory" else Real(request.getfixturevalue("daemon"))
+    if request.param == "memory":
+        return Memory(TIMEOUT if "hasty" in request.fixturenames else 600.0)
+    return Real(request.getfixturevalue("daemon"))
 
 
 @pytest.fixture
@@ -835,3 +841,418 @@ async def test_a_batch_carries_the_trace(subject: Subject, topic: str, alike: bo
             await subject.client.schedule_batch(new)
         found = [await subject.client.get(topic, name) for name in ("a", "b")]
     assert [timer.headers["traceparent"] for timer in found if timer is not None] == [traceparent] * 2
+
+
+# ------------------------------------------------------------------------------ recurrences
+
+EVERY_SECOND: dict[str, Any] = {"every": 1, "overlap": "allow", "catch_up": "all"}
+"""A busy machine may tick late, and hand out late: then none is left out for that."""
+BERLIN: dict[str, Any] = {"cron": "30 2 * * *", "zone": "Europe/Berlin"}
+
+
+class Kept:
+    """A recurrence `r` of a topic, and what a test asks of it."""
+
+    def __init__(self, subject: Subject, topic: str) -> None:
+        self.subject, self.topic = subject, topic
+        self.calls = subject.client.recurrences
+
+    async def read(self) -> Recurrence:
+        found = await self.calls.get(self.topic, "r")
+        assert found is not None
+        return found
+
+    async def until(self, condition: Callable[[Recurrence], bool]) -> Recurrence:
+        """Until the recurrence is so; return it as it was then."""
+        found: list[Recurrence] = []
+
+        async def is_so() -> bool:
+            found[:] = [await self.read()]
+            return condition(found[0])
+
+        await self.subject.until(is_so)
+        return found[0]
+
+    async def delete(self) -> None:
+        """So that the relay has nothing to do with it while other tests run."""
+        await self.calls.delete(self.topic, "r", cancel_waiting=True)
+
+
+@pytest.fixture
+def kept(subject: Subject, topic: str) -> Kept:
+    return Kept(subject, topic)
+
+
+def nominal(delivery: Delivery) -> datetime:
+    return datetime.fromisoformat(delivery.headers["relay-nominal-time"])
+
+
+async def test_a_recurrence_is_created_replaced_or_left(kept: Kept) -> None:
+    """Each change is a new version, and a version that somebody else has changed is refused."""
+    client, topic = kept.subject.client, kept.topic
+    async with kept.subject.serving():
+        assert await client.recurrences.get(topic, "r") is None
+        options: dict[str, Any] = {**BERLIN, "payload": b"\x00", "headers": {"k": "ö"}, "jitter": 5}
+        made = await client.recur("r", topic=topic, if_version=0, **options)
+        same = await client.recur("r", topic=topic, **options)
+        with pytest.raises(FailedPrecondition) as caught:
+            await client.recur("r", topic=topic, if_version=0, **options)
+        changed = await client.recur("r", topic=topic, **{**options, "payload": b"1"})
+        other = await client.recur("r", topic=topic, if_version=2, every=3600)
+        found = await kept.read()
+    assert [each.result for each in (made, same, changed, other)] == [
+        PutResult.CREATED,
+        PutResult.UNCHANGED,
+        PutResult.REPLACED,
+        PutResult.REPLACED,
+    ]
+    assert [each.version for each in (made, same, changed, other, found)] == [1, 1, 2, 3, 3]
+    assert caught.value.message == "if_version: recurrence 'r' has version 1, not 0; read it again"
+    assert (made.payload, made.headers, made.jitter) == (b"\x00", {"k": "ö"}, timedelta(seconds=5))
+    assert (made.next_time, made.runs, made.last_timer_id) == (changed.next_time, 0, "")
+    assert (found.cron, found.every, found.payload) == ("", timedelta(hours=1), b"")
+    assert found.next_time is not None
+    assert found.next_time.minute == 0
+
+
+REFUSED_RULES: list[tuple[dict[str, Any], str, str]] = [
+    ({"cron": "61 * * * *"}, "cron", 'minute 61 in "61 * * * *": 0 to 59'),
+    ({"cron": "0 0 30 2 *"}, "cron", "never fires: no month that it names has such a day"),
+    ({"cron": "0 3 * * *", "zone": "Europe/Berlni"}, "zone", "'Europe/Berlni' is not a time zone"),
+    ({"every": 0.5}, "every", "0.5 s apart; the topic allows 1 s and more"),
+    ({"every": 60, "leave_out": ["2026-02-30"]}, "leave_out[0]", "is not a date such as"),
+    ({"every": 60, "catch_up_window": 5}, "catch_up_window", "is set with LATEST"),
+    ({"every": 60, "jitter": 90_000}, "jitter", "is longer than a day"),
+    ({"every": 60, "headers": {"Relay-Run": "1"}}, "headers", "are the relay's own"),
+    ({"every": 60, "payload": b"x" * ((1 << 20) + 1)}, "payload", "max_payload_bytes of this topic is"),
+]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "field", "words"), REFUSED_RULES, ids=[words for *_, words in REFUSED_RULES]
+)
+async def test_recurrences_that_the_relay_refuses(
+    kept: Kept, wrong: dict[str, Any], field: str, words: str
+) -> None:
+    """With the same argument and words; nothing is kept."""
+    async with kept.subject.serving():
+        with pytest.raises(InvalidArgument, match=re.escape(words)) as caught:
+            await kept.subject.client.recur("r", topic=kept.topic, **wrong)
+        assert await kept.calls.get(kept.topic, "r") is None
+    assert caught.value.field == field
+
+
+async def test_calls_about_a_recurrence_that_is_not_there(kept: Kept) -> None:
+    calls, topic = kept.calls, kept.topic
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    async with kept.subject.serving():
+        for call in (calls.pause, calls.resume, calls.trigger, calls.history):
+            with pytest.raises(NotFound, match="has no recurrence 'r'"):
+                await call(topic, "r")
+        with pytest.raises(NotFound):
+            await calls.backfill(topic, "r", now, now + timedelta(days=1))
+        assert await calls.delete(topic, "r", cancel_waiting=True) == (False, 0)
+
+
+async def test_recurrences_are_listed_by_page_prefix_and_pause(kept: Kept) -> None:
+    """In the order of their ids' bytes, without payloads."""
+    client, topic = kept.subject.client, kept.topic
+    async with kept.subject.serving():
+        for name in ("b-ü", "a-2", "b-z", "a-10"):
+            await client.recur(name, topic=topic, every=86_400, payload=b"x")
+        await client.recurrences.pause(topic, "a-10", "why")
+        found = [each.recurrence_id async for each in client.recurrences.list(topic, page_size=1)]
+        some = [each.recurrence_id async for each in client.recurrences.list(topic, prefix="b-", page_size=3)]
+        paused = [each async for each in client.recurrences.list(topic, paused=True)]
+        others = [each.recurrence_id async for each in client.recurrences.list(topic, paused=False)]
+    assert found == ["a-10", "a-2", "b-z", "b-ü"]
+    assert some == ["b-z", "b-ü"]
+    assert [(each.recurrence_id, each.pause_note) for each in paused] == [("a-10", "why")]
+    assert others == ["a-2", "b-z", "b-ü"]
+
+
+async def test_a_preview_goes_by_the_zone_and_by_the_relay_s_clock(subject: Subject) -> None:
+    client = subject.client
+    async with subject.serving():
+        around = datetime(2026, 3, 28, tzinfo=UTC)
+        shown = await client.recurrences.preview(
+            **BERLIN, leave_out=["2026-03-30"], after_time=around, count=3
+        )
+        before = subject.now()
+        (first,) = await client.recurrences.preview(every=1, count=1)
+        after = subject.now()
+        with pytest.raises(InvalidArgument, match="minute 61"):
+            await client.recurrences.preview(cron="61 * * * *")
+    assert [(each.time.isoformat(), each.left_out, each.shifted) for each in shown] == [
+        ("2026-03-28T01:30:00+00:00", "", timedelta(0)),
+        ("2026-03-29T01:30:00+00:00", "", timedelta(hours=1)),
+        ("2026-03-30T00:30:00+00:00", "calendar", timedelta(0)),
+    ]
+    assert before < first.time <= after + timedelta(seconds=1)
+
+
+async def test_each_instant_has_its_occurrence_and_never_early(kept: Kept) -> None:
+    """An ordinary timer: its name and headers say whose it is, which one, and what came before."""
+    seen = Seen(kept.subject, kept.topic)
+    async with kept.subject.serving():
+        options: dict[str, Any] = {"payload": b"x", "headers": {"k": "v"}, "content_type": "a/b"}
+        await kept.subject.client.recur("r", topic=kept.topic, **EVERY_SECOND, **options)
+        await seen.times(3)
+        found = await kept.read()
+        await kept.delete()
+    got = seen.deliveries[:3]
+    first = nominal(got[0])
+    assert [nominal(each) - first for each in got] == [timedelta(seconds=n) for n in range(3)]
+    assert [each.timer_id for each in got] == [f"r@{nominal(each):%Y-%m-%dT%H:%M:%SZ}" for each in got]
+    assert [each.headers["relay-run"] for each in got] == ["1", "2", "3"]
+    assert [each.headers.get("relay-previous") for each in got] == [None, got[0].timer_id, got[1].timer_id]
+    assert {(each.headers["relay-recurrence"], each.headers["k"]) for each in got} == {("r", "v")}
+    assert {(each.payload, each.content_type, each.attempt) for each in got} == {(b"x", "a/b", 1)}
+    assert all(each.due_time == nominal(each) <= at for each, at in zip(got, seen.at, strict=False))
+    assert (found.runs >= 3, found.left_out) == (True, {})
+
+
+async def test_occurrences_are_late_by_the_same_jitter(kept: Kept) -> None:
+    seen = Seen(kept.subject, kept.topic)
+    async with kept.subject.serving():
+        await kept.subject.client.recur("r", topic=kept.topic, jitter=2, **EVERY_SECOND)
+        await seen.times(2)
+        await kept.delete()
+    (late,) = {each.due_time - nominal(each) for each in seen.deliveries}
+    assert timedelta(0) < late < timedelta(seconds=2)
+    assert all(each.due_time <= at for each, at in zip(seen.deliveries, seen.at, strict=True))
+
+
+async def test_a_recurrence_ends_after_its_last_run(kept: Kept) -> None:
+    seen = Seen(kept.subject, kept.topic)
+    async with kept.subject.serving():
+        await kept.subject.client.recur("r", topic=kept.topic, max_runs=2, **EVERY_SECOND)
+        await seen.times(2)
+        await seen.empty()
+        found = await kept.read()
+    assert (found.runs, found.next_time, len(seen.deliveries)) == (2, None, 2)
+
+
+async def test_an_occurrence_that_dies_ends_nothing(kept: Kept) -> None:
+    """The next one comes all the same; those that fell between are counted."""
+    seen = Seen(kept.subject, kept.topic)
+    seen.then = fail_always
+    async with kept.subject.serving():
+        await kept.subject.client.recur("r", topic=kept.topic, every=1, catch_up="all")
+        await seen.times(ATTEMPTS + 1)
+        found = await kept.read()
+        await kept.delete()
+    assert seen.ids[:ATTEMPTS] == [seen.ids[0]] * ATTEMPTS
+    assert seen.ids[ATTEMPTS] != seen.ids[0]
+    assert set(found.left_out) <= {"overlap"}
+
+
+async def test_an_occurrence_expires_as_its_recurrence_says(kept: Kept) -> None:
+    """It waited for another attempt for longer than it was of use."""
+    seen = Seen(kept.subject, kept.topic)
+
+    async def nack(delivery: Delivery) -> None:
+        raise Nack(retry_after=1.1)
+
+    seen.then = nack
+    async with kept.subject.serving():
+        await kept.subject.client.recur("r", topic=kept.topic, expire_after=1, **BERLIN)
+        assert (await kept.calls.trigger(kept.topic, "r")).startswith("r@")
+        await kept.until(lambda found: not found.last_waits)
+    assert [each.attempt for each in seen.deliveries] in ([], [1])
+
+
+async def test_while_one_has_not_ended_others_are_skipped(kept: Kept) -> None:
+    seen = Seen(kept.subject, kept.topic, ack_policy=AckPolicy.MANUAL)
+    async with kept.subject.serving():
+        await kept.subject.client.recur("r", topic=kept.topic, every=1, overlap="skip", catch_up="all")
+        found = await kept.until(lambda found: found.left_out.get("overlap", 0) >= 2)
+        history = await kept.calls.history(kept.topic, "r")
+        await seen.times(1)
+        await seen.deliveries[0].ack()
+        await seen.times(2)
+        await kept.delete()
+    first = nominal(seen.deliveries[0])
+    assert (found.runs, found.last_waits, found.last_timer_id) == (1, True, seen.ids[0])
+    assert (found.last_time, set(found.left_out)) == (first, {"overlap"})
+    assert [(each.timer_id, each.left_out) for each in history[:3]] == [
+        (seen.ids[0], ""),
+        ("", "overlap"),
+        ("", "overlap"),
+    ]
+    assert [each.time - first for each in history[:3]] == [timedelta(seconds=n) for n in range(3)]
+    assert all(each.lateness >= timedelta(0) for each in history)
+    assert nominal(seen.deliveries[1]) - first >= timedelta(seconds=3)
+
+
+async def test_while_one_has_not_ended_one_is_kept_back(kept: Kept) -> None:
+    """It comes when the one before has ended; further ones are counted."""
+    seen = Seen(kept.subject, kept.topic, ack_policy=AckPolicy.MANUAL)
+    async with kept.subject.serving():
+        await kept.subject.client.recur("r", topic=kept.topic, every=1, overlap="buffer", catch_up="all")
+        found = await kept.until(lambda found: found.left_out.get("overlap", 0) >= 1)
+        await seen.times(1)
+        await seen.deliveries[0].ack()
+        await seen.times(2)
+        await kept.delete()
+    first, second = seen.deliveries[:2]
+    assert found.buffered_time == nominal(second) == nominal(first) + timedelta(seconds=1)
+    assert (found.runs, found.last_timer_id) == (1, first.timer_id)
+    assert second.headers["relay-previous"] == first.timer_id
+
+
+async def test_the_next_one_cancels_the_one_before(kept: Kept, caplog: pytest.LogCaptureFixture) -> None:
+    """Whose outcome is void then."""
+    caplog.set_level(logging.WARNING, "relay.client")
+    seen = Seen(kept.subject, kept.topic, ack_policy=AckPolicy.MANUAL)
+    async with kept.subject.serving():
+        await kept.subject.client.recur("r", topic=kept.topic, every=1, overlap="cancel", catch_up="all")
+        await seen.times(2)
+        await kept.until(lambda found: found.last_timer_id > seen.ids[0])
+        assert await kept.subject.client.get(kept.topic, seen.ids[0]) is None
+        await kept.calls.pause(kept.topic, "r")
+        try:
+            await seen.deliveries[0].ack()
+        except DeliveryLost:  # said already, where a renewal has found out
+            pass
+
+        async def told() -> bool:
+            return f"timer_id={seen.ids[0]} reason=GONE" in caplog.text
+
+        await kept.subject.until(told)
+        await kept.delete()
+    assert seen.ids[1] > seen.ids[0]
+
+
+async def test_instants_of_a_pause_are_counted(kept: Kept) -> None:
+    seen = Seen(kept.subject, kept.topic)
+    async with kept.subject.serving():
+        await kept.subject.client.recur("r", topic=kept.topic, every=3_600, catch_up="all")
+        before = kept.subject.now()
+        paused = await kept.calls.pause(kept.topic, "r", "the warehouse moves")
+        await kept.subject.client.recur("r", topic=kept.topic, **EVERY_SECOND)
+        counted = await kept.until(lambda found: found.left_out.get("paused", 0) >= 2)
+        assert seen.deliveries == []
+        resumed = await kept.calls.resume(kept.topic, "r")
+        await seen.times(1)
+        await kept.delete()
+    assert (paused.paused, paused.pause_note, paused.version) == (True, "the warehouse moves", 2)
+    assert paused.pause_time is not None
+    assert before <= paused.pause_time
+    assert (counted.pause_note, counted.pause_time) == ("the warehouse moves", paused.pause_time)
+    assert (resumed.paused, resumed.pause_note, set(resumed.left_out)) == (False, "", {"paused"})
+    assert seen.deliveries[0].headers["relay-run"] == "1"
+
+
+async def test_a_trigger_is_a_further_run(kept: Kept) -> None:
+    """It comes now, beside the rule, unless the one before is in its way."""
+    seen = Seen(kept.subject, kept.topic, ack_policy=AckPolicy.MANUAL)
+    async with kept.subject.serving():
+        made = await kept.subject.client.recur("r", topic=kept.topic, payload=b"x", **BERLIN)
+        first = await kept.calls.trigger(kept.topic, "r")
+        assert await kept.calls.trigger(kept.topic, "r") == ""
+        await seen.times(1)
+        await seen.deliveries[0].ack()
+        second = await kept.calls.trigger(kept.topic, "r")
+        await seen.times(2)
+        await seen.deliveries[1].ack()
+        await seen.empty()
+        found, history = await kept.read(), await kept.calls.history(kept.topic, "r")
+    assert seen.ids == [first, second]
+    assert [name.rpartition("~")[2] for name in seen.ids] == ["2", "3"]
+    assert [each.headers["relay-run"] for each in seen.deliveries] == ["1", "2"]
+    assert seen.deliveries[1].headers["relay-previous"] == first
+    assert [each.payload for each in seen.deliveries] == [b"x", b"x"]
+    assert (found.runs, found.next_time, found.left_out) == (2, made.next_time, {})
+    assert [each.timer_id for each in history] == [first, second]
+
+
+async def test_a_backfill_makes_what_has_passed(kept: Kept) -> None:
+    """In order, one after the other; what is in the future or too much is refused."""
+    seen = Seen(kept.subject, kept.topic)
+    start = datetime(2020, 3, 28, tzinfo=UTC)
+    async with kept.subject.serving():
+        calls, topic = kept.calls, kept.topic
+        await kept.subject.client.recur("r", topic=topic, overlap="allow", **BERLIN)
+        filled = await calls.backfill(topic, "r", start, start + timedelta(days=3), interval=0.2)
+        await seen.times(3)
+        await seen.empty()
+        for days, error, words in (
+            (4_000, InvalidArgument, "end_time: is in the future"),
+            (501, InvalidArgument, "end_time: has more than 500 instants before it"),
+            (MAX_WAITING + 1, ResourceExhausted, "which is its max_waiting"),
+            (0, InvalidArgument, "end_time: is not after start_time"),
+        ):
+            with pytest.raises(error, match=words):
+                await calls.backfill(topic, "r", start, start + timedelta(days=days))
+        nothing = await calls.backfill(topic, "r", start, start + timedelta(minutes=1))
+        history = await calls.history(topic, "r")
+    names = ["r@2020-03-28T01:30:00Z~2", "r@2020-03-29T01:30:00Z~2", "r@2020-03-30T00:30:00Z~2"]
+    assert seen.ids == names
+    assert (filled.occurrences, nothing.occurrences, nothing.first_time) == (3, 0, None)
+    assert [filled.first_time, filled.last_time] == [datetime.fromisoformat(names[n][2:22]) for n in (0, 2)]
+    dues = [each.due_time for each in seen.deliveries]
+    assert [due - dues[0] for due in dues] == [timedelta(seconds=n / 5) for n in range(3)]
+    assert [each.timer_id for each in history] == names
+
+
+@pytest.mark.parametrize("cancels", [True, False])
+async def test_a_recurrence_is_deleted_with_what_waits_or_without(kept: Kept, cancels: bool) -> None:
+    start = datetime(2020, 1, 1, tzinfo=UTC)
+    async with kept.subject.serving():
+        calls, topic = kept.calls, kept.topic
+        await kept.subject.client.recur("r", topic=topic, overlap="allow", **BERLIN)
+        await calls.backfill(topic, "r", start, start + timedelta(days=2), interval=3_600)
+        gone = await calls.delete(topic, "r", cancel_waiting=cancels)
+        assert await calls.get(topic, "r") is None
+        left = [each.timer_id async for each in kept.subject.client.list(topic)]
+        again = await kept.subject.client.recur("r", topic=topic, **BERLIN)
+    names = ["r@2020-01-01T01:30:00Z~2", "r@2020-01-02T01:30:00Z~2"]
+    assert (gone.deleted, gone.cancelled, left) == (True, 2 if cancels else 0, [] if cancels else names)
+    assert (again.result, again.version, again.runs) == (PutResult.CREATED, 1, 0)
+
+
+async def test_what_finds_no_room_comes_later(kept: Kept) -> None:
+    """A full topic loses no instant."""
+    async with kept.subject.serving():
+        await kept.subject.client.recur("r", topic=kept.topic, **EVERY_SECOND)
+        full = await kept.until(lambda found: found.runs == MAX_WAITING)
+        assert full.next_time is not None
+        late = full.next_time + timedelta(seconds=2)
+
+        async def passed() -> bool:
+            return kept.subject.now() > late
+
+        await kept.subject.until(passed)
+        waiting = await kept.read()
+        waits = [each.timer_id async for each in kept.subject.client.list(kept.topic)]
+        assert await kept.subject.client.cancel(kept.topic, waits[0])
+        found = await kept.until(lambda found: found.runs == MAX_WAITING + 1)
+        await kept.delete()
+    assert (waiting.runs, waiting.next_time, len(waits)) == (MAX_WAITING, full.next_time, MAX_WAITING)
+    assert (found.last_time, found.left_out) == (full.next_time, {})
+
+
+async def test_a_recurrence_above_a_handler_is_declared(kept: Kept) -> None:
+    """Before the handlers get deliveries."""
+    seen = Seen(kept.subject, kept.topic)
+    handler = kept.subject.client.registrations[kept.topic].handler
+    kept.subject.client.every("1 s", topic=kept.topic, recurrence_id="r", overlap="allow")(handler)
+    async with kept.subject.serving():
+        found = await kept.read()
+        await seen.times(2)
+        await kept.delete()
+    assert (found.version, found.every, found.overlap) == (1, timedelta(seconds=1), "allow")
+
+
+async def test_a_declaration_that_is_refused(subject: Subject, topic: str) -> None:
+    """It ends what was to serve, and says which one it was."""
+
+    @subject.client.cron("61 * * * *", topic=topic)
+    async def wrong(_: Delivery) -> None: ...
+
+    with pytest.raises(InvalidArgument, match="minute 61") as caught:
+        async with subject.serving():
+            pass
+    assert caught.value.field == "cron"
+    assert caught.value.__notes__ == [f"(recurrence 'wrong' of topic {topic!r})"]

@@ -18,6 +18,7 @@ from relay.core.partitions import Layout
 from relay.core.recurring.recurrence import CatchUp, LeftOut, Overlap, Recurrence, StoredRecurrence
 from relay.core.recurring.rule import Rule
 from relay.engine.recurring.recurrences import Put, Recurrences
+from relay.engine.recurring.tickers import Tickers
 from relay.engine.recurring.zone_updates import ZoneUpdates, updated_standing
 from relay.rules import TZDATA
 from relay.settings import Settings
@@ -254,6 +255,7 @@ async def test_calls_about_what_is_not_there_follow_nothing(kept: Scene) -> None
             await recurrences.trigger(topic, "r")
         with pytest.raises(InvalidField):
             await recurrences.put(topic, replace(DAILY, rule=Rule()))
+        assert isinstance(recurrences._tickers, Tickers)
         assert set(recurrences._tickers._followed) == {kept.topic}
 
 

@@ -11,9 +11,8 @@ from relay.core import validate
 from relay.core.errors import InvalidField
 from relay.core.ports import MAX_PER_CALL
 from relay.core.recurring.recurrence import Recurrence, StoredRecurrence
-from relay.core.timers import Change
-from relay.engine.engine import Engine
-from relay.engine.recurring.recurrences import MOST_SHOWN, Put
+from relay.core.timers import Change, Changed
+from relay.engine.recurring.recurrences import MOST_SHOWN, Put, Recurrences
 from relay.rules import TZDATA
 from relay.v1 import recurrence_service_pb2 as pb
 
@@ -34,10 +33,31 @@ class Named(Protocol):
     recurrence_id: str
 
 
+class RecurrenceKeeper(Protocol):  # see 0095
+    """What keeps recurrences, and the timers that they make, as `Engine` does."""
+
+    @property
+    def recurrences(self) -> Recurrences:
+        """The recurrences of all topics."""
+        ...
+
+    def admit(self, field: str, topic: str) -> str:
+        """Return the topic's name if the topic is admitted. Raises `InvalidField`."""
+        ...
+
+    def max_payload_bytes(self, topic: str) -> int:
+        """Return the topic's limit."""
+        ...
+
+    async def cancel(self, topic: str, timer_id: str) -> Changed:
+        """Remove a timer."""
+        ...
+
+
 class RecurrenceCalls:
     """See `proto/relay/v1/recurrence_service.proto`. Every failure is raised as a `ServiceError`."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: RecurrenceKeeper) -> None:
         self._engine = engine
 
     async def put(self, request: pb.PutRecurrenceRequest) -> pb.PutRecurrenceResponse:

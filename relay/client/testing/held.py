@@ -34,7 +34,8 @@ _PROBLEMS: dict[Settled, tuple[pb.ProblemReason, str]] = {
 
 
 class HeldDelivery:
-    """One delivery, which its lease takes for a stream; `ended` is set once its end is stored."""
+    """One delivery, which its lease takes for a stream; `ended` is set once its end is stored, `closed` once
+    the relay that has delivered it is gone."""
 
     closed = False
     ended = False
@@ -65,8 +66,10 @@ class HeldDelivery:
             self._refused(*_PROBLEMS[verdict])
         return verdict is Verdict.OK
 
-    def settle(self, token: bytes, settlement: pb.Settlement) -> HeldDelivery:
+    def settle(self, token: bytes, settlement: pb.Settlement) -> HeldDelivery | None:
         """See `Stream.settle`. The outcome is in the store when this returns. Raises `UsageError`."""
+        if self.closed:
+            return None
         with self._state.lock:
             if settlement is settlements.EXTEND:
                 if self._pushed:

@@ -13,8 +13,10 @@ from typing import Any, Self
 from google.protobuf.message import Message
 
 from relay.client.calls.channel import Method
+from relay.client.calls.recurrence_calls import put_spec
+from relay.client.calls.timer_calls import run_blocking
 from relay.client.client import RelayClient
-from relay.client.errors import UsageError
+from relay.client.errors import CallError, UsageError
 from relay.client.handling.delivery import Delivery
 from relay.client.handling.handlers import Handler, Handlers, Registration
 from relay.client.handling.invocation import Invocation, called
@@ -27,6 +29,8 @@ from relay.client.testing.timers import MemoryTimers, span
 from relay.core.policy import RetryPolicy, TopicPolicy
 
 __all__ = ["InMemoryRelay", "RetryPolicy", "SyncInMemoryRelay"]
+
+_TIMEOUT = 1.0  # nothing waits
 
 End = RelayClient | SyncRelayClient | PushHandlers
 """A client or server by which an application talks to its relay."""
@@ -64,11 +68,14 @@ class _Application:
     def __init__(self, ends: tuple[End, ...], now: datetime | None, policy: TopicPolicy) -> None:
         self.timers = MemoryTimers(now, policy)
         self._ends = ends
+        self._declared: set[tuple[str, str]] = set()
 
     def attach(self) -> None:
         for end in self._ends:
             if isinstance(end, Handlers) and end.begun:
                 raise UsageError(f"give the relay in memory this {type(end).__name__} before it is opened")
+        self._declare()
+        for end in self._ends:
             if isinstance(end, RelayClient):
                 end.double = _Double(self.timers.service)
             elif isinstance(end, SyncRelayClient):
@@ -81,7 +88,22 @@ class _Application:
 
     def deliveries(self, length: int) -> closing[Generator[tuple[Registration, HeldDelivery], None, None]]:
         """Yield what falls due while the clock moves on by `length` (microseconds)."""
+        self._declare()
         return closing(self.timers.deliveries(self._registrations(), length))
+
+    def _declare(self) -> None:
+        """Put the recurrences above handlers that have not been put yet. Raises `CallError`, `UsageError`."""
+        wire = _SyncDouble(self.timers.service)
+        for end in self._ends:
+            for key, spec in end.declarations.items() if isinstance(end, RelayClient) else ():
+                if key in self._declared:
+                    continue
+                try:
+                    run_blocking(wire, put_spec(spec, None, _TIMEOUT))
+                except CallError as error:
+                    error.add_note(f"(recurrence {spec.recurrence_id!r} of topic {spec.topic!r})")
+                    raise
+                self._declared.add(key)
 
     def _registrations(self) -> dict[str, tuple[Registration, bool]]:
         """Return the current handlers by topic, and whether they are pushed to. Raises `UsageError`."""
@@ -100,11 +122,12 @@ class InMemoryRelay:  # see 0024
 
     `ends` are the `RelayClient`, `SyncRelayClient` and `PushHandlers` of the application; without
     any, `client` is a new one. Inside the `async with` their calls end in memory, whether they
-    are open or not, and nothing is dialled. The clock starts at `now` (an aware datetime, by default the
-    real time) and stands still until `advance` moves it. `lease_ttl`, `delivery_timeout`
-    (seconds), `max_payload_bytes`, `max_waiting` and `retry` mean what they mean in the relay's
-    settings, for every topic, with one difference: the wait before another attempt is not random, but
-    always the longest that a real relay could take: 1, 2, 4 … 600 s unless `retry` says otherwise.
+    are open or not, and nothing is dialled; the recurrences above handlers are declared. The clock starts
+    at `now` (an aware datetime, by default the real time) and stands still until `advance` moves it.
+    `lease_ttl`, `delivery_timeout` (seconds), `max_payload_bytes`, `max_waiting` and `retry` mean what they
+    mean in the relay's settings, for every topic, with one difference: the wait before another attempt is
+    not random, but always the longest that a real relay could take: 1, 2, 4 … 600 s unless `retry` says
+    otherwise.
 
     >>> async with InMemoryRelay() as relay:
     ...     relay.client.on("invoices")(remind)
@@ -158,9 +181,10 @@ class InMemoryRelay:  # see 0024
         """Move the clock, and call the handler of each timer that falls due on the way, at its time.
 
         They run one after the other, in the order of their due times, each awaited to its end; NACKed
-        timers come again when they would. Returns the deliveries in that order. An exception of a
-        handler is logged and settled as in production; a `BaseException` that is not an
-        `Exception`, such as that of `pytest.fail`, is raised here. Timers of topics without a handler wait.
+        timers come again when they would. Recurrences tick at each nominal instant on the way. Returns the
+        deliveries in that order. An exception of a handler is logged and settled as in production; a
+        `BaseException` that is not an `Exception`, such as that of `pytest.fail`, is raised here. Timers of
+        topics without a handler wait.
         """
         delivered: list[Delivered] = []
         with self._application.deliveries(span(delta, days, hours, minutes, seconds)) as deliveries:
@@ -173,6 +197,21 @@ class InMemoryRelay:  # see 0024
     async def run_due(self) -> list[Delivered]:
         """Deliver what is due now; the clock stands still."""
         return await self.advance()
+
+    def outage(
+        self,
+        delta: timedelta | None = None,
+        *,
+        days: float = 0,
+        hours: float = 0,
+        minutes: float = 0,
+        seconds: float = 0,
+    ) -> None:
+        """Move the clock as if no relay had run meanwhile: nothing is delivered, no recurrence ticks, leases
+        run out. What has fallen due comes with the next `advance` or `run_due`; of the nominal instants that
+        have passed, those come that `catch_up` says.
+        """
+        self._application.timers.stand_still(span(delta, days, hours, minutes, seconds))
 
     async def __aenter__(self) -> Self:
         self._application.attach()
@@ -254,6 +293,18 @@ class SyncInMemoryRelay:
     def run_due(self) -> list[Delivered]:
         """Deliver what is due now; the clock stands still."""
         return self.advance()
+
+    def outage(
+        self,
+        delta: timedelta | None = None,
+        *,
+        days: float = 0,
+        hours: float = 0,
+        minutes: float = 0,
+        seconds: float = 0,
+    ) -> None:
+        """See `InMemoryRelay.outage`."""
+        self._application.timers.stand_still(span(delta, days, hours, minutes, seconds))
 
     def __enter__(self) -> Self:
         self._application.attach()

@@ -1,4 +1,4 @@
-"""`TimerService` in memory, with the same checks and the same answers."""
+"""`TimerService` and `RecurrenceService` in memory, with the same checks and the same answers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 import uuid
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from google.protobuf.message import Message
 from grpc import StatusCode
@@ -19,6 +19,7 @@ from relay.client.calls.channel import (
     CANCEL,
     GET,
     LIST,
+    RECURRENCE_METHODS,
     RUN,
     SCHEDULE,
     SCHEDULE_BATCH,
@@ -36,12 +37,18 @@ from relay.store.memory import MemoryStore
 from relay.v1 import timer_pb2
 from relay.v1 import timer_service_pb2 as pb
 
+if TYPE_CHECKING:
+    from relay.client.testing.recurring import MemoryRecurring
+
 _STATES = {
     timer_pb2.TIMER_STATE_UNSPECIFIED: None,
     STATES_ON_THE_WIRE[TimerState.PENDING]: StoredState.PENDING,
     STATES_ON_THE_WIRE[TimerState.LEASED]: StoredState.LEASED,
 }
 _T = TypeVar("_T")
+
+RULES = "recurrences in memory need cronsim, python-dateutil and tzdata: pip install 'relay-timers[rules]'"
+_RECURRING = {method.name for method in RECURRENCE_METHODS}
 
 
 def at_once(coroutine: Coroutine[Any, Any, _T]) -> _T:
@@ -64,12 +71,15 @@ class MemoryState:
     store: MemoryStore
     policy: TopicPolicy
     lock: threading.RLock
+    recurring: MemoryRecurring | None = None
+    """The recurrences, from the first call about one on."""
 
 
 class MemoryService:
     """Answers calls from the store. Any number of threads may use it at once."""
 
     def __init__(self, state: MemoryState) -> None:
+        self._state = state
         self._store = state.store
         self._lock = state.lock
         self._policy = state.policy
@@ -84,14 +94,29 @@ class MemoryService:
         }
 
     def answer(self, method: Method[Any, Any], request: Message) -> Message:
-        """Answer one call. Raises `CallError`."""
-        if method.name not in self._answers:
-            raise errors.make(StatusCode.UNIMPLEMENTED, f"the relay in memory has no {method.name}")
+        """Answer one call. Raises `CallError`, or `UsageError` where it is about recurrences and what their
+        rules need is not installed."""
         with self._lock:
+            answer = self._answers.get(method.name) or self._recurring(method.name)
+            if answer is None:
+                raise errors.make(StatusCode.UNIMPLEMENTED, f"the relay in memory has no {method.name}")
             try:
-                return self._answers[method.name](request)
+                return answer(request)
             except ServiceError as failure:
                 raise _error(failure) from None
+
+    def _recurring(self, name: str) -> Callable[[Any], Message] | None:
+        """What answers a call about recurrences; None if it is about something else."""
+        if name not in _RECURRING:
+            return None
+        if self._state.recurring is None:
+            try:
+                from relay.client.testing.recurring import MemoryRecurring
+            except ImportError as missing:
+                raise errors.UsageError(f"{RULES} ({missing})") from missing
+            self._state.recurring = MemoryRecurring(self._state)
+        answer = self._state.recurring.answers.get(name)
+        return None if answer is None else lambda request: at_once(answer(request))
 
     def _schedule(self, request: pb.ScheduleRequest) -> pb.ScheduleResponse:
         spec, said = request.timer, on_conflict(request)

@@ -25,6 +25,9 @@ from relay.store.memory import MemoryStore
 MAX_DELIVERIES = 10_000
 """The most deliveries of one move of the clock; more means that a handler makes timers due without end."""
 
+MAX_TICKS = 100_000
+"""The most ticks of recurrences in one move of the clock: a test that waits for more is stuck."""
+
 
 class MemoryTimers:
     """All timers, the clock, and which timers died. `policy` is that of every topic."""
@@ -39,6 +42,8 @@ class MemoryTimers:
         self._nonce = nonces()
         self._books: dict[str, TokenBook] = {}
         self._busy = False
+        self._ticks = 0
+        """The ticks of this move of the clock."""
 
     @property
     def now(self) -> datetime:
@@ -56,6 +61,7 @@ class MemoryTimers:
         if self._busy:
             raise UsageError("a handler can't move the clock that it was called by")
         self._busy = True
+        self._ticks = 0
         until = self._state.clock + length
         try:
             for count in range(MAX_DELIVERIES + 1):
@@ -64,12 +70,24 @@ class MemoryTimers:
                     return
                 if count == MAX_DELIVERIES:
                     raise UsageError(
-                        f"{MAX_DELIVERIES:,} deliveries in one go: do handlers make timers due without end?"
+                        f"{MAX_DELIVERIES:,} deliveries in one go: do handlers make timers due without end? "
+                        "Where a recurrence makes as many, move the clock in smaller steps"
                     )
                 yield registrations[held.topic][0], held
                 held.book.end(held.lease)
         finally:
             self._busy = False
+
+    def stand_still(self, length: int) -> None:
+        """Move the clock on by `length` (microseconds) while nothing happens: no tick, no delivery; leases
+        run out. Raises `UsageError`."""
+        if self._busy:
+            raise UsageError("a handler can't move the clock that it was called by")
+        with self._state.lock:
+            for held in self._held:
+                held.closed = True
+            self._held = []
+            self._state.clock += length
 
     def _next(
         self, registrations: Mapping[str, tuple[Registration, bool]], until: int
@@ -80,17 +98,28 @@ class MemoryTimers:
                 heads = [(head, topic) for topic in registrations if (head := self._head(topic)) is not None]
                 self._held = [held for held in self._held if not held.ended]
                 deadlines = [held.deadline for held in self._held]
-                first = min([*(head for head, _ in heads), *deadlines], default=None)
+                tick = state.recurring.next() if state.recurring else None
+                ticks = [] if tick is None else [tick]
+                first = min([*(head for head, _ in heads), *deadlines, *ticks], default=None)
                 if first is None or first > until:
                     state.clock = max(state.clock, until)
                     return None
                 state.clock = max(state.clock, first)
+                if tick is not None and tick <= state.clock:
+                    self._tick()
+                    continue
                 if any(deadline <= state.clock for deadline in deadlines):
                     self._keep_leases()
                     continue
                 _, topic = min(heads)
                 if (held := self._claim(topic, pushed=registrations[topic][1])) is not None:
                     return held
+
+    def _tick(self) -> None:
+        assert self._state.recurring is not None
+        self._ticks += self._state.recurring.tick()
+        if self._ticks > MAX_TICKS:
+            raise UsageError(f"{MAX_TICKS:,} ticks of recurrences in one go: move the clock in smaller steps")
 
     def _head(self, topic: str) -> int | None:
         page = at_once(self._state.store.list(Layout(topic), state=None, limit=1, cursor=""))

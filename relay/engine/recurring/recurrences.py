@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
 from relay.core.dispatch import Dispatch
 from relay.core.errors import (
@@ -32,9 +32,7 @@ from relay.core.recurring.recurrence import (
 )
 from relay.core.recurring.rule import Rule
 from relay.core.recurring.turns import backfilled, triggered
-from relay.engine.partitioning import Partitioning
-from relay.engine.recurring.ticker import turned
-from relay.engine.recurring.tickers import Tickers
+from relay.engine.recurring.turning import turned
 from relay.rules import TZDATA, check_pace, compile_rule
 
 SHORTEST = SECOND
@@ -54,6 +52,29 @@ MOST_LOOKED_AT = 10_000
 
 TRIES = 20
 """How often a change is begun again that meets others of the same recurrence."""
+
+
+T = TypeVar("T")
+
+
+class ByLayout(Protocol):  # see 0095
+    """Makes calls by the layouts of topics, as `Partitioning` does."""
+
+    async def begin(self, topic: str, work: Callable[[Layout], Awaitable[T]]) -> T:
+        """See `Partitioning.begin`."""
+        ...
+
+
+class Ticking(Protocol):
+    """What ticks, as `Tickers` do."""
+
+    def follow(self, topic: str) -> None:
+        """Tick for a topic from now on."""
+        ...
+
+    def due_at(self, partition: str, instant: int) -> None:
+        """Look at a partition at `instant` at the latest (microseconds)."""
+        ...
 
 
 class Put(Enum):
@@ -88,9 +109,9 @@ class Recurrences:
         self,
         store: RecurrenceStore,
         layouts: Layouts,
-        partitioning: Partitioning,
+        partitioning: ByLayout,
         policies: Policies,
-        tickers: Tickers,
+        tickers: Ticking,
         due_at: Callable[[str, int], None],
         registered: Callable[[str], None],
     ) -> None:

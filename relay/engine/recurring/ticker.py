@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from relay.core.errors import OtherLayout, StoreRefused, StoreUnavailable
 from relay.core.partitions import involved, layout_of, place_of, topic_of
 from relay.core.ports import MAX_PER_CALL, RecurrenceStore
-from relay.core.recurring.recurrence import Due, StoredRecurrence, Turn, Turned
-from relay.core.recurring.turns import LOOK_AGAIN, MOST_BYTES, look_at, turn
+from relay.core.recurring.recurrence import Due, Turn, Turned
+from relay.core.recurring.turns import LOOK_AGAIN, MOST_BYTES, look_at
 from relay.engine.claiming.timetable import Timetable
+from relay.engine.recurring.turning import turned
 from relay.engine.redis_health import REFUSED_WAIT, RedisHealth
-from relay.rules import TZDATA, compile_rule
 from relay.telemetry.metrics.catalogue import LEFT_OUT, TICKED
 from relay.telemetry.metrics.instruments import Instruments
 
@@ -174,13 +174,6 @@ class Ticker:
             first = min(each.due for each in made.occurrences)
             for each in involved(partition):
                 self._due_at(each, first)
-
-
-def turned(kept: StoredRecurrence, now: int, *, one_by_one: bool = False) -> Turn:
-    """What becomes of a recurrence at `now`; see `turn`."""
-    standing = kept.standing
-    nominals = () if standing.next is None else compile_rule(kept.recurrence.rule).after(standing.settled)
-    return turn(kept, nominals, now, TZDATA, one_by_one=one_by_one)
 
 
 def _parts(turns: Iterable[Turn]) -> Iterator[list[Turn]]:
