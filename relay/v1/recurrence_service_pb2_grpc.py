@@ -157,7 +157,7 @@ class RecurrenceServiceServicer(object):
 
     def BackfillRecurrence(self, request, context):
         """BackfillRecurrence makes occurrences for the nominal instants of some time that has passed, whatever has come
-        of these before, the earliest first. It is not idempotent.
+        of these before, the earliest first: all at once, or one after another. It is not idempotent.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -218,12 +218,48 @@ def test_a_trigger() -> None:
 def test_a_backfill() -> None:
     """Further runs of instants, one after the other, each time under other names."""
     instants = [START, START + MINUTE]
-    made = backfilled(kept(following=START + 9 * MINUTE), instants, START + 5 * MINUTE, SECOND)
+    before = kept(following=START + 9 * MINUTE, stands=True, last="r@before")
+    made = backfilled(before, instants, START + 5 * MINUTE, SECOND, Overlap.ALLOW)
     assert names(made) == ["r@2026-01-01T00:00:00Z~2", "r@2026-01-01T00:01:00Z~2"]
     assert [each.due for each in made.occurrences] == [START + 5 * MINUTE, START + 5 * MINUTE + SECOND]
-    more = backfilled(again(made, stands=True), instants, START + 6 * MINUTE, 0)
+    more = backfilled(again(made, stands=True), instants, START + 6 * MINUTE, 0, Overlap.ALLOW)
     assert names(more) == ["r@2026-01-01T00:00:00Z~3", "r@2026-01-01T00:01:00Z~3"]
     assert more.standing.next == START + 9 * MINUTE
+    assert not backfilled(again(made, stands=False), [], START, 0, Overlap.BUFFER).standing.filling
+
+
+def test_a_backfill_one_after_another() -> None:
+    """The next one comes when the last one has ended and `interval` has passed; a pause holds it; the rule's
+    own instants come first, and the instants of another backfill last."""
+    now, instants = START + 5 * MINUTE, [START, START + MINUTE]
+    before = kept(following=START + 9 * MINUTE, stands=True, last="r@before")
+    made = backfilled(before, instants, now, 30 * SECOND, Overlap.SKIP)
+    assert (names(made), made.standing.to_fill, look_at(made.standing, now)) == ([], 2, now + LOOK_AGAIN)
+    assert names(turn(again(made, stands=True), (), now + SECOND, "")) == []
+    paused = replace(made.standing, paused=now)
+    assert look_at(paused, now) == START + 9 * MINUTE
+    assert names(turn(replace(again(made, stands=False), standing=paused), (), now, "")) == []
+    first = turn(again(made, stands=False), minutes(START + 9 * MINUTE), now, "")
+    assert names(first) == ["r@2026-01-01T00:00:00Z~2"]
+    assert [each.due for each in first.occurrences] == [now]
+    assert look_at(first.standing, now) == now + 30 * SECOND
+    assert names(turn(again(first, stands=False), (), now + 29 * SECOND, "")) == []
+    more = backfilled(again(first, stands=True), [START + 2 * MINUTE], now, 0, Overlap.CANCEL)
+    late = START + 9 * MINUTE
+    own = turn(again(more, stands=False), minutes(late), late, "")
+    assert (names(own), own.standing.to_fill) == (["r@2026-01-01T00:09:00Z"], 2)
+    second = turn(again(own, stands=False), (), late, "")
+    third = turn(again(second, stands=False), (), late, "")
+    assert names(second) + names(third) == ["r@2026-01-01T00:01:00Z~2", "r@2026-01-01T00:02:00Z~3"]
+    assert (third.standing.filling, third.standing.left_out, third.standing.runs) == ((), {}, 4)
+
+
+def test_a_backfill_goes_on_where_the_rule_has_ended() -> None:
+    made = backfilled(kept(following=None), [START, START + MINUTE], START + MINUTE, 0, Overlap.BUFFER)
+    assert names(made) == ["r@2026-01-01T00:00:00Z~2"]
+    assert look_at(made.standing, START + MINUTE) == START + MINUTE + LOOK_AGAIN
+    last = turn(again(made, stands=False), (), START + 2 * MINUTE, "")
+    assert (names(last), look_at(last.standing, START)) == (["r@2026-01-01T00:01:00Z~2"], None)
 
 
 looks = st.lists(
@@ -281,7 +317,7 @@ def test_the_last_run_is_one_that_somebody_asked_for() -> None:
     before = kept(max_runs=1)
     made = triggered(before, START - 1)
     assert (made.standing.runs, made.standing.next) == (1, None)
-    made = backfilled(before, [START - 2, START - 1], START - 1, 0)
+    made = backfilled(before, [START - 2, START - 1], START - 1, 0, Overlap.ALLOW)
     assert (made.standing.runs, made.standing.next) == (2, None)
 
 

@@ -232,6 +232,18 @@ CALLS: list[tuple[str, Any, str, str]] = [
         "interval",
         "is negative; give 0 or more",
     ),
+    (
+        "BackfillRecurrence",
+        pb.BackfillRecurrenceRequest(**ONE, **PAST, overlap=pb.OVERLAP_POLICY_SKIP),
+        "overlap",
+        "send ALLOW for all at once or BUFFER for one after another, or leave it out",
+    ),
+    (
+        "BackfillRecurrence",
+        pb.BackfillRecurrenceRequest(**ONE, **PAST, overlap=9),  # type: ignore[arg-type]
+        "overlap",
+        "send ALLOW for all at once or BUFFER for one after another, or leave it out",
+    ),
 ]
 
 

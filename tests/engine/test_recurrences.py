@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import date, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import anyio
 import pytest
@@ -27,6 +27,7 @@ from relay.store.partitions.layouts import RedisLayouts
 from relay.store.partitions.recurrences import RedisRecurrences
 from relay.store.server.hints import RedisHints
 from relay.store.server.server import Server
+from relay.store.timeline.redis_store import RedisStore
 from relay.telemetry.metrics.provider import Metrics
 from relay.telemetry.traces.tracing import Tracing
 from tests.worlds.waiting import until
@@ -71,6 +72,15 @@ class Scene:
             assert kept is not None
             standing = replace(kept.standing, **fields)  # type: ignore[arg-type]
             assert await store.keep(self.topic, kept, kept.recurrence, standing, 0, reason="put")
+
+    async def end_all(self) -> int:
+        """End all occurrences; return how many there were."""
+        timeline = KeyNames().key("timeline", self.topic)
+        found = cast("list[bytes]", self.server.client().zrange(timeline, 0, -1))
+        names = [name.decode() for name in found]
+        async with Server(self.server.url, connections=1, timeout=60.0) as server:
+            await RedisStore(server, park_grace=0).cancel(self.topic, names)
+        return len(names)
 
 
 @pytest.fixture
@@ -184,7 +194,8 @@ async def test_time_zones_that_have_changed(kept: Scene) -> None:
 async def test_a_backfill(kept: Scene) -> None:
     """Of instants that have passed; more than it takes, and those to come, are refused."""
     async with kept.engine() as recurrences:
-        made, _ = await recurrences.put(kept.topic, replace(DAILY, rule=Rule(every=60 * SECOND)))
+        every_minute = replace(DAILY, rule=Rule(every=60 * SECOND), overlap=Overlap.ALLOW)
+        made, _ = await recurrences.put(kept.topic, every_minute)
         end = made.standing.settled
         filled = await recurrences.backfill(kept.topic, "r", end - 300 * SECOND, end)
         assert filled.occurrences == 5
@@ -207,6 +218,42 @@ async def test_a_backfill(kept: Scene) -> None:
         await recurrences.put(kept.topic, replace(DAILY, rule=closed))
         with pytest.raises(InvalidField, match=r"^end_time: has more than 10,000 instants before it, with"):
             await recurrences.backfill(kept.topic, "r", 946_684_800 * SECOND, 1_600_000_000 * SECOND)
+
+
+async def test_a_backfill_one_after_another(kept: Scene) -> None:
+    """The ticker makes the next one when the last one has ended; a pause holds them; no more wait than one
+    call fills in. A rule that allows overlaps has them at once, unless its caller wants otherwise."""
+    async with kept.engine() as recurrences:
+        made, _ = await recurrences.put(kept.topic, DAILY)
+        end = made.standing.settled
+        since = end - 3 * 86_400 * SECOND
+        filled = await recurrences.backfill(kept.topic, "r", since, end)
+        assert (filled.occurrences, filled.waiting) == (3, 2)
+        with pytest.raises(InvalidField, match=r"^end_time: has 499 instants before it, and 2 of another"):
+            await recurrences.backfill(kept.topic, "r", end - 499 * 86_400 * SECOND, end)
+        await recurrences.pause(kept.topic, "r")
+        await kept.end_all()
+        assert (await recurrences.get(kept.topic, "r")).standing.to_fill == 2
+        await recurrences.resume(kept.topic, "r")
+        for left in (1, 0):
+
+            async def has_come(left: int = left) -> bool:
+                return (await recurrences.get(kept.topic, "r")).standing.to_fill == left
+
+            await until(has_come, "the next one comes")
+            assert await kept.end_all() == 1
+        standing = (await recurrences.get(kept.topic, "r")).standing
+        assert (standing.runs, standing.left_out, standing.filling) == (3, {}, ())
+        await recurrences.put(kept.topic, replace(DAILY, overlap=Overlap.ALLOW))
+        assert (await recurrences.backfill(kept.topic, "r", since, end)).waiting == 0
+        await kept.end_all()
+        filled = await recurrences.backfill(kept.topic, "r", since, end, overlap=Overlap.BUFFER)
+        assert (filled.occurrences, filled.waiting) == (3, 2)
+    async with kept.engine(dispatch="list") as recurrences:
+        with pytest.raises(
+            InvalidField, match=r"^overlap: is buffer, and the topic's due timers go to a list"
+        ):
+            await recurrences.backfill(kept.topic, "r", since, end, overlap=Overlap.BUFFER)
 
 
 async def test_what_is_kept_back_when_the_policy_changes(kept: Scene) -> None:

@@ -118,11 +118,15 @@ class RecurrenceCalls:
         topic, recurrence_id = self._names(request)
         since, until = values.between(request)
         apart = validate.delay(times.length("interval", request.interval), "interval")
-        done = await self._engine.recurrences.backfill(topic, recurrence_id, since, until, apart=apart)
+        overlap = values.backfill_overlap(request)
+        done = await self._engine.recurrences.backfill(
+            topic, recurrence_id, since, until, apart=apart, overlap=overlap
+        )
         return pb.BackfillRecurrenceResponse(
             occurrences=done.occurrences,
             first_time=values.moment(done.first),
             last_time=values.moment(done.last),
+            waiting=done.waiting,
         )
 
     async def delete(self, request: pb.DeleteRecurrenceRequest) -> pb.DeleteRecurrenceResponse:

@@ -14,7 +14,13 @@ from relay.cli.terminal import known_topics, output, parse, tables
 from relay.cli.terminal.exits import BAD_INPUT, NOT_FOUND, fail
 from relay.cli.terminal.relay_connection import RelayConnection
 from relay.client import RelayClient
-from relay.client.calls.recurrence_values import PutResult, RecurOptions, Recurrence, RuleFields
+from relay.client.calls.recurrence_values import (
+    BackfillOverlap,
+    PutResult,
+    RecurOptions,
+    Recurrence,
+    RuleFields,
+)
 
 MAX_PAGE = 500
 
@@ -73,6 +79,16 @@ class TypedPolicies:
     jitter: str | None
     expire_after: str | None
     max_runs: int
+
+
+@dataclass(frozen=True, slots=True)
+class TypedBackfill:
+    """The options that say which instants are filled in, and how."""
+
+    start: str
+    end: str
+    interval: str
+    overlap: str | None
 
 
 def options(rule: TypedRule, content: TypedContent, policies: TypedPolicies) -> RecurOptions:
@@ -262,20 +278,24 @@ def backfill(
     connection: RelayConnection,
     topic: str,
     recurrence_id: str,
-    start: str,
-    end: str,
-    interval: str,
+    given: TypedBackfill,
     as_json: bool,
 ) -> None:
     """Make occurrences for instants that have passed."""
-    since, until = parse.past(start, "--from"), parse.past(end, "--to")
-    apart = parse.length(interval, "--interval")
+    since, until = parse.past(given.start, "--from"), parse.past(given.end, "--to")
+    apart = parse.length(given.interval, "--interval")
+    overlap = cast("BackfillOverlap | None", given.overlap)
     done = connection.ask(
-        lambda client: client.recurrences.backfill(topic, recurrence_id, since, until, interval=apart)
+        lambda client: client.recurrences.backfill(
+            topic, recurrence_id, since, until, interval=apart, overlap=overlap
+        )
     )
     first, last = shown.iso(done.first_time), shown.iso(done.last_time)
     if as_json:
-        output.document({"occurrences": done.occurrences, "first_time": first, "last_time": last})
+        output.document({**done._asdict(), "first_time": first, "last_time": last})
+    elif done.waiting:
+        made = f"{done.occurrences - done.waiting} of {_count(done.occurrences)}"
+        typer.echo(f"made {made}, of the instants from {first} to {last}; the others come one after another")
     elif done.occurrences:
         typer.echo(f"made {_count(done.occurrences)}, of the instants from {first} to {last}")
     else:

@@ -49,6 +49,13 @@ class Overlaps(StrEnum):
     cancel = "cancel"
 
 
+class BackfillOverlaps(StrEnum):
+    """What --overlap of a backfill can be."""
+
+    buffer = "buffer"
+    allow = "allow"
+
+
 class CatchUps(StrEnum):
     """What --catch-up can be."""
 
@@ -334,6 +341,14 @@ def backfill(
     interval: Annotated[
         str, typer.Option("--interval", metavar="LENGTH", help="Each is due this long after the one before.")
     ] = "0s",
+    overlap: Annotated[
+        Optional[BackfillOverlaps],  # noqa: UP045
+        typer.Option(
+            "--overlap",
+            help="Whether the next one waits until the last one has ended, or all come at once. "
+            "Default: allow if the recurrence has that, else buffer.",
+        ),
+    ] = None,
     target: Target = DEFAULT_TARGET,
     timeout: Timeout = None,
     as_json: Json = False,
@@ -342,7 +357,8 @@ def backfill(
     from relay.cli.recurrences import asking
     from relay.cli.terminal.relay_connection import RelayConnection
 
-    asking.backfill(RelayConnection(target, timeout), topic, recurrence_id, start, end, interval, as_json)
+    between = asking.TypedBackfill(start, end, interval, overlap)
+    asking.backfill(RelayConnection(target, timeout), topic, recurrence_id, between, as_json)
 
 
 @app.command()

@@ -29,6 +29,7 @@ from relay.client.calls.channel import (
 from relay.client.calls.recurrence_values import (
     MAX_NOTE_BYTES,
     Backfilled,
+    BackfillOverlap,
     DeletedRecurrence,
     NominalInstant,
     PastInstant,
@@ -41,6 +42,7 @@ from relay.client.calls.recurrence_values import (
     read_backfilled,
     read_instant,
     read_past,
+    to_overlap,
     to_rule,
     to_spec,
 )
@@ -144,6 +146,7 @@ def backfill(
     start_time: datetime,
     end_time: datetime,
     interval: Seconds,
+    overlap: BackfillOverlap | None,
     timeout: float,
 ) -> Steps[Backfilled]:
     """Make occurrences for instants that have passed. Raises `NotFound`."""
@@ -154,6 +157,7 @@ def backfill(
         start_time=arguments.to_timestamp(start_time, "start_time"),
         end_time=arguments.to_timestamp(end_time, "end_time"),
         interval=arguments.to_duration(interval, "interval"),
+        overlap=to_overlap(overlap),
     )
     return read_backfilled((yield from _once(BACKFILL, request, timeout)))
 

@@ -12,6 +12,7 @@ from relay.client.calls import recurrence_calls as calls
 from relay.client.calls.channel import SyncWire, Wire
 from relay.client.calls.recurrence_values import (
     Backfilled,
+    BackfillOverlap,
     DeletedRecurrence,
     NominalInstant,
     PastInstant,
@@ -94,13 +95,18 @@ class Recurrences:
         end_time: datetime,
         *,
         interval: Seconds = 0.0,
+        overlap: BackfillOverlap | None = None,
     ) -> Backfilled:
         """Make occurrences for the instants from `start_time` to before `end_time`, which has passed,
         whatever has come of them before: at most 500, each due `interval` after the one before.
 
+        With the overlap `allow` all are made at once. With `buffer` they come one after another: the next one
+        when the last occurrence has ended as well. Without it they come at once if the recurrence itself has
+        `allow`, and otherwise one after another. `Recurrence.to_fill` tells how many still wait.
+
         A call that a relay has got is not repeated, as with `trigger`.
         """
-        steps = calls.backfill(topic, recurrence_id, start_time, end_time, interval, self._timeout)
+        steps = calls.backfill(topic, recurrence_id, start_time, end_time, interval, overlap, self._timeout)
         return await run(self._wire(), steps)
 
     async def delete(
@@ -166,9 +172,10 @@ class SyncRecurrences:
         end_time: datetime,
         *,
         interval: Seconds = 0.0,
+        overlap: BackfillOverlap | None = None,
     ) -> Backfilled:
         """See `Recurrences.backfill`."""
-        steps = calls.backfill(topic, recurrence_id, start_time, end_time, interval, self._timeout)
+        steps = calls.backfill(topic, recurrence_id, start_time, end_time, interval, overlap, self._timeout)
         return run_blocking(self._wire(), steps)
 
     def delete(self, topic: str, recurrence_id: str, *, cancel_waiting: bool = False) -> DeletedRecurrence:

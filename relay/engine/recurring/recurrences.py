@@ -31,7 +31,7 @@ from relay.core.recurring.recurrence import (
     Turned,
 )
 from relay.core.recurring.rule import Rule
-from relay.core.recurring.turns import backfilled, triggered
+from relay.core.recurring.turns import backfilled, look_at, triggered
 from relay.engine.partitioning import Partitioning
 from relay.engine.recurring.ticker import turned
 from relay.engine.recurring.tickers import Tickers
@@ -44,7 +44,8 @@ MOST_SHOWN = 1_000
 """The most nominal instants that one call shows."""
 
 MOST_FILLED = 500
-"""The most nominal instants that one call fills in."""
+"""The most nominal instants that one call fills in, with those of other backfills that wait for their
+turn."""
 
 MOST_BYTES_FILLED = 64 << 20
 """The most bytes of payload of what one call fills in, unless that is a single occurrence."""
@@ -65,11 +66,13 @@ class Put(Enum):
 
 
 class Backfilled(NamedTuple):
-    """How many occurrences were made, and the nominal instants of the first and the last; None if none."""
+    """How many occurrences were made or wait for their turn, the nominal instants of the first and the last,
+    None if none, and how many of them wait."""
 
     occurrences: int
     first: int | None
     last: int | None
+    waiting: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +116,7 @@ class Recurrences:
         With `if_version`, only if the recurrence has that version; 0 means that there is none. Raises
         `InvalidField`, `OtherVersion`.
         """
-        self._check(topic, wanted)
+        self._check_overlap(topic, wanted.overlap)
         result = Put.CREATED
 
         def change(kept: StoredRecurrence | None, now: int) -> _Change | None:
@@ -138,12 +141,12 @@ class Recurrences:
 
         return await self._changed(topic, wanted.recurrence_id, change), result
 
-    def _check(self, topic: str, wanted: Recurrence) -> None:
+    def _check_overlap(self, topic: str, overlap: Overlap) -> None:
         dispatch = self._policies(topic).dispatch
-        if dispatch is not Dispatch.LEASE and wanted.overlap is not Overlap.ALLOW:
+        if dispatch is not Dispatch.LEASE and overlap is not Overlap.ALLOW:
             raise InvalidField(
                 "overlap",
-                f"is {wanted.overlap.value}, and the topic's due timers go to a {dispatch.value}, where "
+                f"is {overlap.value}, and the topic's due timers go to a {dispatch.value}, where "
                 "nobody knows when they end; give allow",
             )
 
@@ -222,12 +225,22 @@ class Recurrences:
         return made.occurrences[0].timer_id if made.occurrences else ""
 
     async def backfill(
-        self, topic: str, recurrence_id: str, since: int, until: int, *, apart: int = 0
+        self,
+        topic: str,
+        recurrence_id: str,
+        since: int,
+        until: int,
+        *,
+        apart: int = 0,
+        overlap: Overlap | None = None,
     ) -> Backfilled:
         """Make occurrences for all nominal instants of the rule from `since` to before `until`, at most
         `MOST_FILLED`, whatever has come of these before; the next one is due `apart` microseconds after the
-        one before. Raises `RecurrenceNotFound`, `InvalidField`."""
+        one before. With another `overlap` than ALLOW, which the recurrence's own is unless one is given, the
+        next one comes when the one before has ended as well. Raises `RecurrenceNotFound`, `InvalidField`."""
         filled: list[int] = []
+        if overlap is not None:
+            self._check_overlap(topic, overlap)
 
         def make(kept: StoredRecurrence, now: int) -> Turn:
             nonlocal filled
@@ -241,10 +254,16 @@ class Recurrences:
             if now + len(filled) * apart > LATEST:
                 problem = f"puts the last of {len(filled)} after the year 9999; give a shorter one"
                 raise InvalidField("interval", problem)
-            return backfilled(kept, filled, now, apart)
+            policy = kept.recurrence.overlap if overlap is None else overlap
+            waiting = 0 if policy is Overlap.ALLOW else kept.standing.to_fill
+            if waiting and len(filled) + waiting > MOST_FILLED:
+                problem = f"has {len(filled)} instants before it, and {waiting} of another backfill wait"
+                raise InvalidField("end_time", f"{problem}; give less time, or call later")
+            return backfilled(kept, filled, now, apart, policy)
 
-        await self._made(topic, recurrence_id, make)
-        return Backfilled(len(filled), filled[0] if filled else None, filled[-1] if filled else None)
+        made = await self._made(topic, recurrence_id, make)
+        first, last = (filled[0], filled[-1]) if filled else (None, None)
+        return Backfilled(len(filled), first, last, len(filled) - len(made.occurrences))
 
     async def _made(
         self, topic: str, recurrence_id: str, make: Callable[[StoredRecurrence, int], Turn]
@@ -262,9 +281,10 @@ class Recurrences:
                 if word is Turned.FULL:
                     raise TopicFull.of(topic, self._policies(topic).max_waiting)
                 if word is Turned.DONE:
-                    for each in made.occurrences[:1]:
-                        for name in involved(partition):
+                    for name in involved(partition):
+                        for each in made.occurrences[:1]:
                             self._due_at(name, each.due)
+                        self._tickers.due_at(name, look_at(made.standing, now) or LATEST)
                     return made
             raise _too_busy(recurrence_id)
 
@@ -303,7 +323,7 @@ class Recurrences:
                     partition, kept, changed.recurrence, changed.standing, now, reason=changed.reason
                 ):
                     for name in involved(partition):
-                        self._tickers.due_at(name, changed.standing.next or LATEST)
+                        self._tickers.due_at(name, look_at(changed.standing, now) or LATEST)
                     return StoredRecurrence(
                         changed.recurrence, changed.standing, kept is not None and kept.stands, b""
                     )
