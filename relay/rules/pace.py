@@ -55,10 +55,9 @@ def _check_neighbours(field: str, fires: Iterator[int], shortest: int) -> None:
     for earlier, later in pairwise(fires):
         if later - earlier < shortest:
             pair = " and ".join(_shown(each) for each in (earlier, later))
-            distances = (
-                f"{(later - earlier) / SECOND:g} s apart; the topic allows {shortest / SECOND:g} s and more"
-            )
-            raise InvalidField(field, f"fires at {pair}, {distances}")
+            distances = f"{(later - earlier) / SECOND:g} s apart"
+            allowed = f"the topic allows {shortest / SECOND:g} s and more: see its min_recurrence_interval"
+            raise InvalidField(field, f"fires at {pair}, {distances}; {allowed}")
 
 
 def _shown(instant: int) -> str:

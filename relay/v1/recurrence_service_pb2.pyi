@@ -215,14 +215,16 @@ class ListRecurrencesResponse(_message.Message):
     def __init__(self, recurrences: _Optional[_Iterable[_Union[Recurrence, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class PreviewRecurrenceRequest(_message.Message):
-    __slots__ = ("rule", "count", "after_time")
+    __slots__ = ("rule", "count", "after_time", "topic")
     RULE_FIELD_NUMBER: _ClassVar[int]
     COUNT_FIELD_NUMBER: _ClassVar[int]
     AFTER_TIME_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
     rule: RecurrenceRule
     count: int
     after_time: _timestamp_pb2.Timestamp
-    def __init__(self, rule: _Optional[_Union[RecurrenceRule, _Mapping]] = ..., count: _Optional[int] = ..., after_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    topic: str
+    def __init__(self, rule: _Optional[_Union[RecurrenceRule, _Mapping]] = ..., count: _Optional[int] = ..., after_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., topic: _Optional[str] = ...) -> None: ...
 
 class NominalInstant(_message.Message):
     __slots__ = ("time", "local_time", "left_out", "shifted")

@@ -360,7 +360,12 @@ def test_what_people_do_to_a_recurrence(daemon: Relay) -> None:
         (("put", "t", "r", "--cron", "@daily", "--start", "soon"), 2, "--start: must be an ISO 8601 time"),
         (("put", "t", "r", "--cron", "@daily", "--if-version", "7"), 1, "has version 0, not 7"),
         (("put", "t", "r", "--cron", "@daily", "--header", "a"), 2, "--header: must be NAME=VALUE"),
-        (("preview", "t"), 2, "give TOPIC and ID, or neither"),
+        (("preview", "t"), 2, "give one of --cron, --rrule and --every"),
+        (
+            ("preview", "t", "--every", "0.5s"),
+            2,
+            "0.5 s apart; the topic allows 1 s and more: see its min_recurrence_interval",
+        ),
         (("preview", "t", "r", "--zone", "UTC"), 2, "the options say another rule"),
         (("preview", "t", "absent"), 3, "there is no recurrence t/absent"),
         (("get", "t", "absent"), 3, "there is no recurrence t/absent"),

@@ -96,6 +96,11 @@ def test_relays_that_start_together_make_them_once(stage: Stage, file: Path) -> 
             "entry 1 (t/r): rule.every: fires at ",
         ),
         (
+            "- {topic: t, recurrence_id: r, rule: {every: 59s}}",
+            {"RELAY_TOPICS__t__MIN_RECURRENCE_INTERVAL": "60"},
+            "entry 1 (t/r): rule.every: fires at ",
+        ),
+        (
             "- {topic: u, recurrence_id: r, rule: {every: 60s}}",
             {"RELAY_TOPICS_CLOSED": "true", "RELAY_TOPICS__t__LEASE_TTL": "30"},
             "entry 1 (u/r): topic: ",

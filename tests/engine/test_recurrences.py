@@ -145,6 +145,26 @@ async def test_rules_that_are_none(kept: Scene, rule: Rule, said: str) -> None:
             await recurrences.get(kept.topic, "r")
 
 
+async def test_a_topic_that_allows_less(kept: Scene) -> None:
+    """A rule is refused that fires more often; one that was there before goes on, and so do its changes that
+    leave the rule."""
+    half = replace(DAILY, rule=Rule(every=30 * SECOND))
+    async with kept.engine() as recurrences:
+        await recurrences.put(kept.topic, half)
+    async with kept.engine(min_recurrence_interval=60) as recurrences:
+        assert (await recurrences.put(kept.topic, half))[1] is Put.UNCHANGED
+        assert (await recurrences.put(kept.topic, replace(half, payload=b"y")))[1] is Put.REPLACED
+        other = Rule(every=59 * SECOND)
+        with pytest.raises(InvalidField, match=r"^rule.every: fires at .* the topic allows 60 s and more"):
+            await recurrences.put(kept.topic, replace(half, rule=other))
+        with pytest.raises(InvalidField, match=r"^rule.every: fires at .* the topic allows 60 s and more"):
+            await recurrences.preview(other, 2, 0, topic=kept.topic)
+        assert len(await recurrences.preview(other, 2, 0)) == 2
+    async with kept.engine(min_recurrence_interval=0.5) as recurrences:
+        quick = replace(half, rule=Rule(every=SECOND // 2))
+        assert (await recurrences.put(kept.topic, quick))[1] is Put.REPLACED
+
+
 async def test_another_rule_while_instants_have_passed(kept: Scene) -> None:
     """They are the old rule's: each has its occurrence, or its reason, before the new rule counts."""
     async with kept.engine() as recurrences:

@@ -91,7 +91,10 @@ class RecurrenceCalls:
             since = validate.due(times.instant("after_time", request.after_time), "after_time")
         with values.fields_of(""):
             rule = values.rule(request.rule)
-            found = await self._engine.recurrences.preview(rule, request.count or DEFAULT_SHOWN, since)
+            topic = self._engine.admit("topic", request.topic) if request.topic else ""
+            found = await self._engine.recurrences.preview(
+                rule, request.count or DEFAULT_SHOWN, since, topic=topic
+            )
         return pb.PreviewRecurrenceResponse(instants=[values.shown(each) for each in found], tzdata=TZDATA)
 
     async def pause(self, request: pb.PauseRecurrenceRequest) -> pb.PauseRecurrenceResponse:

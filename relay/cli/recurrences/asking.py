@@ -193,20 +193,20 @@ def preview(
     """Show instants of a rule that is given, or of one that is kept."""
     after_time = parse.instant(after, "--after") if after is not None else None
     given: RuleFields = {}
-    if topic is None:
+    if recurrence_id is None:
         given = cast("RuleFields", rule.read())
-    elif recurrence_id is None:
-        fail("give TOPIC and ID, or neither", BAD_INPUT)
     elif rule != NO_RULE:
         fail("TOPIC and ID name a rule, and the options say another rule; give one of the two", BAD_INPUT)
     else:
-        found = connection.ask(lambda client: client.recurrences.get(topic, recurrence_id))
+        kept_in, topic = topic or "", None  # whose rule stands already, and goes on
+        found = connection.ask(lambda client: client.recurrences.get(kept_in, recurrence_id))
         if found is None:
-            _fail_missing(topic, recurrence_id)
+            _fail_missing(kept_in, recurrence_id)
         else:
             given = rule_of(found)
+    meant = topic or ""
     instants = connection.ask(
-        lambda client: client.recurrences.preview(count=count, after_time=after_time, **given)
+        lambda client: client.recurrences.preview(topic=meant, count=count, after_time=after_time, **given)
     )
     if as_json:
         for each in instants:

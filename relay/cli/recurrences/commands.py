@@ -248,11 +248,13 @@ def list_(
 def preview(
     topic: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Argument(metavar="[TOPIC", help="The topic of a recurrence that is kept."),
+        typer.Argument(
+            metavar="[TOPIC", help="The topic of a recurrence that is kept, or that the rule is for."
+        ),
     ] = None,
     recurrence_id: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Argument(metavar="ID]", help="Its name. Without the two, the options say the rule."),
+        typer.Argument(metavar="[ID]]", help="Its name. Without it, the options say the rule."),
     ] = None,
     cron: Cron = None,
     rrule: Rrule = None,

@@ -100,11 +100,12 @@ def page(
 
 
 def preview(
-    options: RuleFields, count: int, after_time: datetime | None, timeout: float
+    options: RuleFields, topic: str, count: int, after_time: datetime | None, timeout: float
 ) -> Steps[list[NominalInstant]]:
     """Read the next instants of a rule. Raises `InvalidArgument`, whose field is the name of the argument."""
     arguments.check_count(count, "count", 1, MAX_SHOWN)
-    request = pb.PreviewRecurrenceRequest(rule=to_rule(options), count=count)
+    arguments.check_text(topic, "topic")
+    request = pb.PreviewRecurrenceRequest(rule=to_rule(options), count=count, topic=topic)
     if after_time is not None:
         request.after_time.CopyFrom(arguments.to_timestamp(after_time, "after_time"))
     with _arguments():

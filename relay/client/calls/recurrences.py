@@ -64,11 +64,17 @@ class Recurrences:
                 return
 
     async def preview(
-        self, *, count: int = 10, after_time: datetime | None = None, **rule: Unpack[RuleFields]
+        self,
+        *,
+        topic: str = "",
+        count: int = 10,
+        after_time: datetime | None = None,
+        **rule: Unpack[RuleFields],
     ) -> Sequence[NominalInstant]:
         """Read the first `count` instants (1 to 1,000) of a rule after `after_time`, or from now on. Fewer
-        come if the rule ends. The arguments of the rule are those of `RelayClient.recur`."""
-        return await run(self._wire(), calls.preview(rule, count, after_time, self._timeout))
+        come if the rule ends. The arguments of the rule are those of `RelayClient.recur`. With a `topic`, a
+        rule that `recur` would refuse there, since it fires too often or never, is refused."""
+        return await run(self._wire(), calls.preview(rule, topic, count, after_time, self._timeout))
 
     async def pause(self, topic: str, recurrence_id: str, note: str = "") -> Recurrence:
         """Let no occurrence come until `resume`; what waits already stays. `note` says why, in at most 1,024
@@ -147,10 +153,15 @@ class SyncRecurrences:
                 return
 
     def preview(
-        self, *, count: int = 10, after_time: datetime | None = None, **rule: Unpack[RuleFields]
+        self,
+        *,
+        topic: str = "",
+        count: int = 10,
+        after_time: datetime | None = None,
+        **rule: Unpack[RuleFields],
     ) -> Sequence[NominalInstant]:
         """See `Recurrences.preview`."""
-        return run_blocking(self._wire(), calls.preview(rule, count, after_time, self._timeout))
+        return run_blocking(self._wire(), calls.preview(rule, topic, count, after_time, self._timeout))
 
     def pause(self, topic: str, recurrence_id: str, note: str = "") -> Recurrence:
         """See `Recurrences.pause`."""

@@ -16,7 +16,7 @@ from relay.core.errors import (
     StoreUnavailable,
     TopicFull,
 )
-from relay.core.instants import LATEST, SECOND
+from relay.core.instants import LATEST, micros
 from relay.core.partitions import Layout, involved
 from relay.core.policy import Policies
 from relay.core.ports import Layouts, RecurrenceStore, share
@@ -36,9 +36,6 @@ from relay.engine.partitioning import Partitioning
 from relay.engine.recurring.ticker import turned
 from relay.engine.recurring.tickers import Tickers
 from relay.rules import TZDATA, check_pace, compile_rule
-
-SHORTEST = SECOND
-"""The shortest time between two nominal instants of a rule, in microseconds."""
 
 MOST_SHOWN = 1_000
 """The most nominal instants that one call shows."""
@@ -126,7 +123,7 @@ class Recurrences:
                 raise OtherVersion.of(wanted.recurrence_id, if_version, found)
             if kept is None:
                 result = Put.CREATED
-                following = self._first(wanted.rule, now)
+                following = self._first(topic, wanted.rule, now)
                 return _Change(wanted, Standing(1, following, settled=now, tzdata=TZDATA), "put")
             if wanted == kept.recurrence:
                 result = Put.UNCHANGED
@@ -135,7 +132,7 @@ class Recurrences:
             standing = replace(kept.standing, version=found + 1)
             if wanted.rule != kept.recurrence.rule or standing.next is None:
                 settled = max(now, standing.settled)  # Redis' clock may have stepped back
-                following = self._first(wanted.rule, settled)
+                following = self._first(topic, wanted.rule, settled)
                 standing = replace(standing, next=following, settled=settled, tzdata=TZDATA)
             return _Change(wanted, standing, "put")
 
@@ -150,12 +147,14 @@ class Recurrences:
                 "nobody knows when they end; give allow",
             )
 
-    @staticmethod
-    def _first(rule: Rule, now: int) -> int:
+    def _first(self, topic: str, rule: Rule, now: int) -> int:
         """The first nominal instant of a rule. Raises `InvalidField`."""
-        instants = compile_rule(rule)
-        check_pace(rule, instants, now, SHORTEST)
-        return next(iter(instants.after(now))).instant
+        self._check_pace(topic, rule, now)
+        return next(iter(compile_rule(rule).after(now))).instant
+
+    def _check_pace(self, topic: str, rule: Rule, now: int) -> None:
+        shortest = micros(self._policies(topic).min_recurrence_interval)
+        check_pace(rule, compile_rule(rule), now, shortest)
 
     async def get(self, topic: str, recurrence_id: str) -> StoredRecurrence:
         """Return a recurrence. Raises `RecurrenceNotFound`."""
@@ -172,11 +171,14 @@ class Recurrences:
             topic, lambda layout: self._store.page(layout, prefix=prefix, limit=limit, cursor=cursor)
         )
 
-    async def preview(self, rule: Rule, count: int, since: int) -> list[Nominal]:
+    async def preview(self, rule: Rule, count: int, since: int, *, topic: str = "") -> list[Nominal]:
         """Return the first nominal instants of a rule after an instant, those that are left out among them.
-        Raises `InvalidField`."""
+        With a `topic`, refuse a rule that fires more often than the topic allows, or never. Raises
+        `InvalidField`."""
         if not 1 <= count <= MOST_SHOWN:
             raise InvalidField("count", f"is {count}; give 1 to {MOST_SHOWN}")
+        if topic:
+            self._check_pace(topic, rule, since)
         return list(islice(compile_rule(rule).after(since), count))
 
     async def pause(self, topic: str, recurrence_id: str, note: str = "") -> StoredRecurrence:
