@@ -349,6 +349,13 @@ def test_what_people_do_to_a_recurrence(daemon: Relay) -> None:
     assert "to fill in" in ask(daemon, "get", *one).out
     gone = ask(daemon, "delete", *one, "--cancel-waiting")
     assert gone.out == "deleted people/r, and cancelled 3 occurrences\n"
+    assert ask(daemon, "put", *one, "--every", "1d").code == 0
+    many = ("--from", "2026-10-01T00:00:00Z", "--to", "2026-11-10T00:00:00Z")
+    assert ask(daemon, "backfill", *one, *many, "--overlap", "allow").out.startswith("made 40 occurrences")
+    assert ask(daemon, "delete", *one).out == "deleted people/r\n"
+    gone = ask(daemon, "delete", *one, "--cancel-waiting")
+    assert (gone.code, gone.out) == (0, "cancelled 40 occurrences of people/r, which was gone\n")
+    assert ask(daemon, "delete", *one, "--cancel-waiting").code == 3
 
 
 @pytest.mark.parametrize(

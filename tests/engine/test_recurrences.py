@@ -276,6 +276,22 @@ async def test_a_backfill_one_after_another(kept: Scene) -> None:
             await recurrences.backfill(kept.topic, "r", since, end, overlap=Overlap.BUFFER)
 
 
+async def test_all_that_waits_is_cancelled(kept: Scene) -> None:
+    """More than a call takes, and more than the history knows; also once the
+    recurrence is gone, as it is when a delete has failed half way."""
+    daily = replace(DAILY, rule=Rule(every=3600 * SECOND), overlap=Overlap.ALLOW)
+    async with kept.engine() as recurrences:
+        made, _ = await recurrences.put(kept.topic, daily)
+        await recurrences.put(kept.topic, replace(daily, recurrence_id="r@x"))
+        end = made.standing.settled
+        for days in (20, 18):
+            await recurrences.backfill(kept.topic, "r", end - days * 86_400 * SECOND, end, apart=SECOND)
+        await recurrences.trigger(kept.topic, "r@x")
+        assert await recurrences.remove(kept.topic, "r") is not None
+        names = await recurrences.occurrences(kept.topic, "r")
+        assert (len(names), names) == (480 + 432, sorted(set(names)))
+
+
 async def test_what_is_kept_back_when_the_policy_changes(kept: Scene) -> None:
     """It comes all the same, once the last one has ended."""
     # A busy machine may tick late: then none is left out for that.

@@ -11,7 +11,6 @@ from relay.core import validate
 from relay.core.errors import InvalidField
 from relay.core.ports import MAX_PER_CALL
 from relay.core.recurring.recurrence import Recurrence, StoredRecurrence
-from relay.core.timers import Change
 from relay.engine.engine import Engine
 from relay.engine.recurring.recurrences import MOST_SHOWN, Put
 from relay.rules import TZDATA
@@ -133,15 +132,13 @@ class RecurrenceCalls:
         )
 
     async def delete(self, request: pb.DeleteRecurrenceRequest) -> pb.DeleteRecurrenceResponse:
-        """Remove a recurrence, and what waits of it if that is asked for."""
+        """Remove a recurrence, and what waits of it if that is asked for; also where it is gone already, so
+        that a call that failed can be made again."""
         topic, recurrence_id = self._names(request)
         kept = await self._engine.recurrences.remove(topic, recurrence_id)
         response = pb.DeleteRecurrenceResponse(deleted=kept is not None)
-        if kept is not None and request.cancel_waiting:
-            latest = dict.fromkeys((*(past.timer_id for past in kept.standing.recent), kept.standing.last))
-            for timer_id in filter(None, latest):
-                change, _ = await self._engine.cancel(topic, timer_id)
-                response.cancelled += change is Change.CANCELLED
+        if request.cancel_waiting:
+            response.cancelled = await self._engine.cancel_occurrences(topic, recurrence_id)
         return response
 
     async def history(self, request: pb.GetRecurrenceHistoryRequest) -> pb.GetRecurrenceHistoryResponse:

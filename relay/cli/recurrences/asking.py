@@ -314,7 +314,11 @@ def delete(
     elif done:
         told = f", and cancelled {_count(done.cancelled)}" if cancel_waiting else ""
         typer.echo(f"deleted {output.name(topic, recurrence_id)}{told}")
-    if not done:
+    elif done.cancelled:
+        typer.echo(
+            f"cancelled {_count(done.cancelled)} of {output.name(topic, recurrence_id)}, which was gone"
+        )
+    if not done and not done.cancelled:
         _fail_missing(topic, recurrence_id)
 
 

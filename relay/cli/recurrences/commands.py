@@ -368,13 +368,13 @@ def delete(
     topic: TopicName,
     recurrence_id: RecurrenceId,
     cancel_waiting: Annotated[
-        bool, typer.Option("--cancel-waiting", help="Cancel its latest occurrences that have not ended, too.")
+        bool, typer.Option("--cancel-waiting", help="Cancel its occurrences that have not ended, too.")
     ] = False,
     target: Target = DEFAULT_TARGET,
     timeout: Timeout = None,
     as_json: Json = False,
 ) -> None:
-    """Remove a recurrence; exit 3 if the topic has no such recurrence."""
+    """Remove a recurrence; exit 3 if the topic has no such recurrence, and no occurrence to cancel."""
     from relay.cli.recurrences import asking
     from relay.cli.terminal.relay_connection import RelayConnection
 

@@ -118,8 +118,9 @@ class Recurrences:
     async def delete(
         self, topic: str, recurrence_id: str, *, cancel_waiting: bool = False
     ) -> DeletedRecurrence:
-        """Remove a recurrence. What is returned is true if it was there. With `cancel_waiting`, its latest
-        occurrences that have not ended are cancelled, too; otherwise they are left."""
+        """Remove a recurrence. What is returned is true if it was there. With `cancel_waiting`, its
+        occurrences that have not ended are cancelled, too, also if it was gone already; otherwise they are
+        left."""
         return await run(self._wire(), calls.delete(topic, recurrence_id, cancel_waiting, self._timeout))
 
     async def history(self, topic: str, recurrence_id: str) -> Sequence[PastInstant]:

@@ -220,6 +220,12 @@ class Recurrences:
 
         return await self._partitioning.begin(topic, remove)
 
+    async def occurrences(self, topic: str, recurrence_id: str) -> list[str]:
+        """Return the timer_ids of all occurrences that have not ended; see `RecurrenceStore.occurrences`."""
+        return await self._partitioning.begin(
+            topic, lambda layout: self._store.occurrences(layout, recurrence_id)
+        )
+
     async def trigger(self, topic: str, recurrence_id: str) -> str:
         """Make an occurrence now, beside the rule. Return its timer_id; empty if the one before has not
         ended and is in its way. Raises `RecurrenceNotFound`."""
