@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from relay.core.instants import SECOND, spread_of
 from relay.core.partitions import partition_number
+from relay.core.recurring import turns
 from relay.core.recurring.nominal import Nominal
 from relay.core.recurring.recurrence import (
     CatchUp,
@@ -22,7 +23,7 @@ from relay.core.recurring.recurrence import (
     StoredRecurrence,
     Turn,
 )
-from relay.core.recurring.rule import Rule
+from relay.core.recurring.rule import Rule, occurrence_name
 from relay.core.recurring.turns import (
     LOOK_AGAIN,
     MOST,
@@ -164,7 +165,8 @@ def test_an_outage_that_one_turn_does_not_go_through() -> None:
     now = START + (MOST + 10) * MINUTE
     first = turn(kept(), minutes(), now, "")
     assert (names(first), first.standing.next) == ([], START + MOST * MINUTE)
-    assert first.standing.left_out == {LeftOut.CATCH_UP: MOST}
+    assert first.standing.left_out == {LeftOut.CATCH_UP: MOST - 1}
+    assert first.standing.held == START + (MOST - 1) * MINUTE
     assert len(first.standing.recent) == RECENT
     second = turn(again(first, stands=False), minutes(START + MOST * MINUTE), now, "")
     assert len(second.occurrences) == 1
@@ -310,6 +312,53 @@ def test_no_instant_is_lost_or_doubled(
         assert set(came.values()) <= {1}
         assert standing.left_out.get(LeftOut.GAP, 0) == sum(each.left_out == "gap" for each in passed)
         assert standing.runs == len(came)
+
+
+@settings(max_examples=300)
+@given(
+    most=st.integers(1, 7),
+    overlap=st.sampled_from(Overlap),
+    reasons=st.lists(st.sampled_from(["", "", "gap", "calendar"]), max_size=20),
+    max_runs=st.integers(0, 1),
+)
+def test_a_catch_up_in_several_turns(most: int, overlap: Overlap, reasons: list[str], max_runs: int) -> None:
+    """With the policy that the latest instant comes, it makes what one turn would: the latest one that is not
+    left out, wherever a turn ends."""
+    nominals = [Nominal(START + n * MINUTE, 0, reason) for n, reason in enumerate(reasons)]
+    now = START + 20 * MINUTE
+    nominals.append(Nominal(now + 1, 0))
+    before = kept(overlap=overlap, max_runs=max_runs)
+    whole = turn(before, nominals, now, "")
+    came: list[str] = []
+    current = before
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(turns, "MOST", most)
+        while current.standing.next is not None and current.standing.next <= now:
+            ahead = [each for each in nominals if each.instant >= current.standing.next]
+            made = turn(current, ahead, now, "")
+            came += names(made)
+            current = again(made, stands=bool(came))
+    assert came == names(whole)
+    if not max_runs:  # what follows the last run is not counted, and one turn knows that earlier
+        assert replace(current.standing, recent=()) == replace(whole.standing, recent=())
+
+
+def test_the_latest_one_that_a_calendar_leaves() -> None:
+    """It is found, although no turn sees it and the end of the outage."""
+    held = MOST + 100
+    nominals = minutes(count=held)
+    closed = [each._replace(left_out="calendar") for each in minutes(START + held * MINUTE, 2 * MOST)]
+    now = START + (held + 2 * MOST) * MINUTE
+    current, came = kept(), list[str]()
+    while current.standing.next is not None and current.standing.next <= now:
+        since = current.standing.next
+        ahead = [each for each in [*nominals, *closed, Nominal(now + 1, 0)] if each.instant >= since]
+        made = turn(current, ahead, now, "")
+        came += names(made)
+        current = again(made, stands=bool(came))
+    assert came == [occurrence_name("r", nominals[-1].instant)]
+    assert current.standing.left_out == {LeftOut.CATCH_UP: held - 1, LeftOut.CALENDAR: 2 * MOST}
+    assert current.standing.held is None
 
 
 def test_the_last_run_is_one_that_somebody_asked_for() -> None:

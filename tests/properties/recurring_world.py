@@ -230,6 +230,7 @@ class RecurringWorld(RuleBasedStateMachine):
         assert [name for name, count in self.came.items() if count > 1] == []
         nominal = sum(map(self.is_nominal, self.came))
         buffered = standing.buffered is not None
-        assert nominal + left + buffered == passed, (write_instant(standing.next), standing)
+        held = standing.held is not None
+        assert nominal + left + buffered + held == passed, (write_instant(standing.next), standing)
         assert standing.runs == len(self.came)
         assert len(self.came) - nominal + standing.to_fill == self.asked, "what is asked for comes once"

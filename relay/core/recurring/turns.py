@@ -64,11 +64,15 @@ def turn(
             break
         passed.append(nominal)
     is_last = following is None or following.instant > now
-    latest = next((each for each in reversed(passed) if not each.left_out), None) if is_last else None
+    latest = next((each for each in reversed(passed) if not each.left_out), None)
+    making.take_held(later=latest is not None, is_last=is_last)
     for nominal in passed:
         if making.has_ended:
             break
-        making.take(nominal, is_latest=nominal is latest)
+        if nominal is latest and not is_last:
+            making.hold(nominal)
+        else:
+            making.take(nominal, is_latest=nominal is latest)
     making.fill_in()
     settled = now if is_last else passed[-1].instant
     made = making.turn(None if following is None else following.instant, tzdata)
@@ -130,6 +134,7 @@ class _Making:  # see 0093
         standing = kept.standing
         self.stands = kept.stands
         self.buffered = standing.buffered
+        self.held = standing.held
         self.filling = list(standing.filling)
         self._further = standing.further
         self._last, self._last_nominal, self._runs = standing.last, standing.last_nominal, standing.runs
@@ -156,6 +161,25 @@ class _Making:  # see 0093
         else:
             self.fire(instant)
         self.buffered = None
+
+    def hold(self, nominal: Nominal) -> None:
+        """Keep an instant that is the latest so far until it is known whether a later one has passed, behind
+        those that this turn goes through; unless that does not matter."""
+        if self._wanted.catch_up is CatchUp.LATEST and self._kept.standing.paused is None:
+            self.held = nominal.instant
+        else:
+            self.take(nominal, is_latest=False)
+
+    def take_held(self, *, later: bool, is_last: bool) -> None:
+        """Decide about the instant that was held; `later` says that a later one is found, `is_last` that no
+        further ones have passed."""
+        if self.held is None or not (later or is_last):
+            return
+        held, self.held = self.held, None
+        if later or self.has_ended:
+            self.leave_out(held, LeftOut.CATCH_UP)
+        else:
+            self.take(Nominal(held, 0), is_latest=True)
 
     def fill_in(self) -> None:
         """Let the next occurrence of a backfill come if its time has come and nothing is in its way. It was
@@ -260,6 +284,7 @@ class _Making:  # see 0093
             runs=self._runs,
             left_out=self._left_out,
             buffered=self.buffered,
+            held=self.held,
             filling=tuple(self.filling),
             further=self._further,
             tzdata=tzdata,

@@ -54,7 +54,7 @@ def write_standing(standing: Standing) -> bytes:
         "next": standing.next,
         "settled": standing.settled,
     }
-    for name in ("last_nominal", "buffered", "paused"):
+    for name in ("last_nominal", "buffered", "held", "paused"):
         if (value := getattr(standing, name)) is not None:
             said[name] = value
     for name in ("runs", "note", "further", "tzdata"):
@@ -85,6 +85,7 @@ def read_standing(text: bytes) -> Standing:
         runs=said.get("runs", 0),
         left_out={LeftOut(reason): count for reason, count in said.get("left_out", {}).items()},
         buffered=said.get("buffered"),
+        held=said.get("held"),
         filling=tuple(
             Filling(tuple(nominals), run, due, apart)
             for run, due, apart, *nominals in said.get("filling", ())

@@ -228,9 +228,10 @@ def _next(standing: Standing) -> float:
 def _reasons(turn: Turn) -> str:
     """Why instants that this turn has gone through have no occurrence; see KIND_TICKED."""
     counts = {reason.value: count for reason, count in turn.left_out.items()}
-    buffered = [standing.buffered is not None for standing in (turn.kept.standing, turn.standing)]
-    if buffered[0] != buffered[1]:
-        counts["buffered"] = buffered[1] - buffered[0]
+    before, after = turn.kept.standing, turn.standing
+    for name in ("buffered", "held"):
+        if change := (getattr(after, name) is not None) - (getattr(before, name) is not None):
+            counts[name] = change
     return " ".join(f"{reason}={count}" for reason, count in counts.items())
 
 
