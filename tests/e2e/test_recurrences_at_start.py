@@ -124,6 +124,24 @@ def test_what_is_wrong_refuses_the_start(
     assert (last["level"], last["message"].startswith(f"{file}: {problem}")) == ("critical", True), last
 
 
+def test_what_is_over_is_passed_over(stage: Stage, file: Path) -> None:
+    """A file may still have last year's rules; the others are put, and the log names those that are over."""
+    over = (
+        "{cron: 0 3 * * *, end_time: 2026-01-01T00:00:00Z}",
+        '{rrule: "DTSTART:20200101T000000Z\\nRRULE:FREQ=DAILY;COUNT=3"}',
+        '{rrule: "DTSTART:20200101T000000Z\\nRRULE:FREQ=DAILY;UNTIL=20200104T000000Z"}',
+    )
+    lines = [f"- {{topic: t, recurrence_id: o{n}, rule: {rule}}}" for n, rule in enumerate(over)]
+    file.write_text("\n".join([*lines, FILE]), encoding="utf-8")
+    relay = stage.relay(settings={"RELAY_RECURRENCES__FILE": str(file)})
+    assert versions(stage, relay.target) == {"nightly": 1, "often": 1}
+    told = [line for line in relay.lines() if line["message"].startswith("a recurrence is not put, since")]
+    assert [line["level"] for line in told] == ["warning"] * 3
+    assert f"{file}: entry 1 (t/o0): rule.cron: never fires from now on: rule.end_time is over" in str(
+        told[0]
+    )
+
+
 async def test_they_wait_for_redis(stage: Stage, file: Path, caplog: pytest.LogCaptureFixture) -> None:
     """What is not put while Redis is away is tried again, and put once."""
     settings = Settings.model_validate({"redis": {"url": stage.server.url, "command_timeout": 1.0}})

@@ -88,7 +88,7 @@ def fields_of(path: str) -> Generator[None, None, None]:
         field, problem = NAMES.get(failure.field, failure.field), failure.problem
         for core, here in NAMES.items():
             problem = problem.replace(core, here)
-        raise InvalidField(path + field, problem) from None
+        raise type(failure)(path + field, problem) from None
 
 
 # Messages to values
