@@ -45,6 +45,7 @@ from relay.engine.delivery.leases import Lease
 from relay.engine.delivery.session import Session
 from relay.engine.delivery.settler import Settler
 from relay.engine.partitioning import Partitioning
+from relay.engine.recurring.computing import Computing
 from relay.engine.recurring.recurrences import Recurrences
 from relay.engine.recurring.tickers import Tickers
 from relay.engine.redis_health import RedisHealth
@@ -160,12 +161,26 @@ class Engine:
         self._tickers: Tickers | None = None
         self._recurrences: Recurrences | None = None
         if (kept := stores.recurrences) is not None:
-            due_at = self._loops.due_at
+            due_at, computing = self._loops.due_at, Computing()
             self._tickers = Tickers(
-                kept, stores.layouts, policies, due_at, self._redis_health, self._clock, instruments
+                kept,
+                stores.layouts,
+                policies,
+                computing,
+                due_at,
+                self._redis_health,
+                self._clock,
+                instruments,
             )
             self._recurrences = Recurrences(
-                kept, stores.layouts, self._partitioning, policies, self._tickers, due_at, self._registry.note
+                kept,
+                stores.layouts,
+                self._partitioning,
+                policies,
+                self._tickers,
+                computing,
+                due_at,
+                self._registry.note,
             )
         self._draining = False
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -9,17 +10,26 @@ from datetime import date, timedelta
 from typing import TYPE_CHECKING, cast
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from relay.app import put_together
 from relay.core.errors import InvalidField, OtherVersion, RecurrenceNotFound, TopicFull
 from relay.core.instants import LATEST, SECOND
 from relay.core.partitions import Layout
-from relay.core.recurring.recurrence import CatchUp, LeftOut, Overlap, Recurrence, StoredRecurrence
+from relay.core.recurring.recurrence import (
+    CatchUp,
+    LeftOut,
+    Overlap,
+    Recurrence,
+    Standing,
+    StoredRecurrence,
+)
 from relay.core.recurring.rule import Rule
+from relay.engine.recurring.computing import Computing
 from relay.engine.recurring.recurrences import Put, Recurrences
 from relay.engine.recurring.zone_updates import ZoneUpdates, updated_standing
-from relay.rules import TZDATA
+from relay.rules import TZDATA, compile_rule
 from relay.settings import Settings
 from relay.store.keys import KeyNames
 from relay.store.partitions.carrying import Carrier
@@ -182,9 +192,66 @@ async def test_another_rule_while_instants_have_passed(kept: Scene) -> None:
         assert standing.next % (60 * SECOND) == 0
 
 
-async def until_ticked(recurrences: Recurrences, topic: str, times: int) -> None:
+@asynccontextmanager
+async def watched_loop(gaps: list[float]) -> AsyncIterator[None]:
+    """Within the block, note the longest time in seconds for which the event loop does not come round."""
+    gaps.append(0.0)
+
+    async def look() -> None:
+        while True:
+            began = time.perf_counter()
+            await anyio.lowlevel.checkpoint()
+            gaps[-1] = max(gaps[-1], time.perf_counter() - began)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(look)
+        yield
+        tasks.cancel_scope.cancel()
+
+
+def slow(number: int) -> Rule:
+    """Rules that take a second to compile, each for the first time; all fire alike."""
+    return Rule(rrule=f"FREQ=MONTHLY;COUNT={95_000 - number}", zone="Europe/Berlin")
+
+
+async def test_rules_that_take_long_leave_the_loop_alone(kept: Scene) -> None:
+    """Where they are put, shown, ticked, filled in, and computed by other time zones."""
+    gaps: list[float] = []
+    async with kept.engine() as recurrences:
+        made, _ = await recurrences.put(kept.topic, DAILY)
+        began = time.perf_counter()
+        compile_rule(slow(0))
+        takes = time.perf_counter() - began
+        async with watched_loop(gaps):
+            await recurrences.put(kept.topic, replace(DAILY, recurrence_id="s1", rule=slow(1)))
+        async with watched_loop(gaps):
+            await recurrences.preview(slow(2), 10, 0)
+        now, day = made.standing.settled, 86_400 * SECOND
+        stands = {
+            3: Standing(1, next=now, settled=now - 40 * day, tzdata=TZDATA),
+            4: Standing(1, next=LATEST, settled=now, tzdata="2001a"),
+            5: Standing(1, next=now + 999 * day, settled=now, tzdata=TZDATA),
+        }
+        async with kept.store() as store:
+            for number, standing in stands.items():
+                wanted = replace(DAILY, recurrence_id=f"s{number}", rule=slow(number))
+                assert await store.keep(kept.topic, None, wanted, standing, now, reason="put")
+        async with watched_loop(gaps):
+            await until_ticked(recurrences, kept.topic, 1, "s3")
+        async with watched_loop(gaps):
+            assert (await recurrences.backfill(kept.topic, "s5", now - 70 * day, now)).occurrences
+    async with kept.engine() as recurrences, watched_loop(gaps):
+
+        async def is_updated() -> bool:
+            return (await recurrences.get(kept.topic, "s4")).standing.tzdata == TZDATA
+
+        await until(is_updated, "its next instant is computed again")
+    assert max(gaps) < takes / 2, (takes, gaps)
+
+
+async def until_ticked(recurrences: Recurrences, topic: str, times: int, name: str = "r") -> None:
     async def ticked() -> bool:
-        return len((await recurrences.get(topic, "r")).standing.recent) >= times
+        return len((await recurrences.get(topic, name)).standing.recent) >= times
 
     await until(ticked, "it ticks")
 
@@ -325,7 +392,7 @@ async def test_zones_that_have_changed_while_one_is_kept_back(kept: Scene) -> No
         updated = replace(found.standing, next=made.standing.next, tzdata=TZDATA)
         assert updated_standing(found) == updated
         layout = Layout(kept.topic)
-        await ZoneUpdates(store, None)._update(layout, found)  # type: ignore[arg-type]
+        await ZoneUpdates(store, None, Computing())._update(layout, found)  # type: ignore[arg-type]
         assert [each.standing for each in (await store.due(kept.topic, 9)).kept] == [updated]
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
@@ -33,6 +34,7 @@ from relay.core.recurring.recurrence import (
 from relay.core.recurring.rule import Rule
 from relay.core.recurring.turns import backfilled, look_at, triggered
 from relay.engine.partitioning import Partitioning
+from relay.engine.recurring.computing import Computing
 from relay.engine.recurring.ticker import turned
 from relay.engine.recurring.tickers import Tickers
 from relay.rules import TZDATA, check_pace, compile_rule
@@ -91,6 +93,7 @@ class Recurrences:
         partitioning: Partitioning,
         policies: Policies,
         tickers: Tickers,
+        computing: Computing,
         due_at: Callable[[str, int], None],
         registered: Callable[[str], None],
     ) -> None:
@@ -100,6 +103,7 @@ class Recurrences:
         self._partitioning = partitioning
         self._policies = policies
         self._tickers = tickers
+        self._computing = computing
         self._due_at = due_at
         self._registered = registered
 
@@ -116,14 +120,14 @@ class Recurrences:
         self._check_overlap(topic, wanted.overlap)
         result = Put.CREATED
 
-        def change(kept: StoredRecurrence | None, now: int) -> _Change | None:
+        async def change(kept: StoredRecurrence | None, now: int) -> _Change | None:
             nonlocal result
             found = 0 if kept is None else kept.standing.version
             if if_version is not None and if_version != found:
                 raise OtherVersion.of(wanted.recurrence_id, if_version, found)
             if kept is None:
                 result = Put.CREATED
-                following = self._first(topic, wanted.rule, now)
+                following = await self._first(topic, wanted.rule, now)
                 return _Change(wanted, Standing(1, following, settled=now, tzdata=TZDATA), "put")
             if wanted == kept.recurrence:
                 result = Put.UNCHANGED
@@ -132,7 +136,7 @@ class Recurrences:
             standing = replace(kept.standing, version=found + 1)
             if wanted.rule != kept.recurrence.rule or standing.next is None:
                 settled = max(now, standing.settled)  # Redis' clock may have stepped back
-                following = self._first(topic, wanted.rule, settled)
+                following = await self._first(topic, wanted.rule, settled)
                 standing = replace(standing, next=following, settled=settled, tzdata=TZDATA)
             return _Change(wanted, standing, "put")
 
@@ -147,14 +151,19 @@ class Recurrences:
                 "nobody knows when they end; give allow",
             )
 
-    def _first(self, topic: str, rule: Rule, now: int) -> int:
+    async def _first(self, topic: str, rule: Rule, now: int) -> int:
         """The first nominal instant of a rule. Raises `InvalidField`."""
-        self._check_pace(topic, rule, now)
-        return next(iter(compile_rule(rule).after(now))).instant
+        shortest = self._shortest(topic)
 
-    def _check_pace(self, topic: str, rule: Rule, now: int) -> None:
-        shortest = micros(self._policies(topic).min_recurrence_interval)
-        check_pace(rule, compile_rule(rule), now, shortest)
+        def first() -> int:
+            instants = compile_rule(rule)
+            check_pace(rule, instants, now, shortest)
+            return next(iter(instants.after(now))).instant
+
+        return await self._computing.run(first)
+
+    def _shortest(self, topic: str) -> int:
+        return micros(self._policies(topic).min_recurrence_interval)
 
     async def get(self, topic: str, recurrence_id: str) -> StoredRecurrence:
         """Return a recurrence. Raises `RecurrenceNotFound`."""
@@ -177,15 +186,20 @@ class Recurrences:
         `InvalidField`."""
         if not 1 <= count <= MOST_SHOWN:
             raise InvalidField("count", f"is {count}; give 1 to {MOST_SHOWN}")
-        if topic:
-            self._check_pace(topic, rule, since)
-        return list(islice(compile_rule(rule).after(since), count))
+
+        def shown() -> list[Nominal]:
+            instants = compile_rule(rule)
+            if topic:
+                check_pace(rule, instants, since, self._shortest(topic))
+            return list(islice(instants.after(since), count))
+
+        return await self._computing.run(shown)
 
     async def pause(self, topic: str, recurrence_id: str, note: str = "") -> StoredRecurrence:
         """Let no occurrence come until `resume`; instants that pass are counted. One that is paused gets the
         note. Raises `RecurrenceNotFound`."""
 
-        def change(kept: StoredRecurrence | None, now: int) -> _Change | None:
+        async def change(kept: StoredRecurrence | None, now: int) -> _Change | None:
             standing = _there(topic, recurrence_id, kept).standing
             if standing.paused is not None and standing.note == note:
                 return None
@@ -198,7 +212,7 @@ class Recurrences:
     async def resume(self, topic: str, recurrence_id: str) -> StoredRecurrence:
         """End a pause. Raises `RecurrenceNotFound`."""
 
-        def change(kept: StoredRecurrence | None, now: int) -> _Change | None:
+        async def change(kept: StoredRecurrence | None, now: int) -> _Change | None:
             standing = _there(topic, recurrence_id, kept).standing
             if standing.paused is None:
                 return None
@@ -229,7 +243,11 @@ class Recurrences:
     async def trigger(self, topic: str, recurrence_id: str) -> str:
         """Make an occurrence now, beside the rule. Return its timer_id; empty if the one before has not
         ended and is in its way. Raises `RecurrenceNotFound`."""
-        made = await self._made(topic, recurrence_id, triggered)
+
+        async def make(kept: StoredRecurrence, now: int) -> Turn:
+            return triggered(kept, now)
+
+        made = await self._made(topic, recurrence_id, make)
         return made.occurrences[0].timer_id if made.occurrences else ""
 
     async def backfill(
@@ -250,11 +268,11 @@ class Recurrences:
         if overlap is not None:
             self._check_overlap(topic, overlap)
 
-        def make(kept: StoredRecurrence, now: int) -> Turn:
+        async def make(kept: StoredRecurrence, now: int) -> Turn:
             nonlocal filled
             if until > now:
                 raise InvalidField("end_time", "is in the future; give an instant that has passed")
-            filled = _instants(kept.recurrence.rule, since, until)
+            filled = await self._computing.run(partial(_instants, kept.recurrence.rule, since, until))
             size = len(filled) * len(kept.recurrence.payload)
             if len(filled) > 1 and size > MOST_BYTES_FILLED:
                 problem = f"has {len(filled)} instants before it, with {size:,} bytes of payload together"
@@ -274,7 +292,7 @@ class Recurrences:
         return Backfilled(len(filled), first, last, len(filled) - len(made.occurrences))
 
     async def _made(
-        self, topic: str, recurrence_id: str, make: Callable[[StoredRecurrence, int], Turn]
+        self, topic: str, recurrence_id: str, make: Callable[[StoredRecurrence, int], Awaitable[Turn]]
     ) -> Turn:
         """Write a turn that somebody asks for."""
 
@@ -283,7 +301,7 @@ class Recurrences:
             most = share(self._layouts, partition, self._policies(partition).max_waiting)
             for _ in range(TRIES):
                 now, found = await self._store.get(partition, recurrence_id)
-                made = make(_there(topic, recurrence_id, found), now)
+                made = await make(_there(topic, recurrence_id, found), now)
                 self._tickers.follow(topic)
                 (word,) = await self._store.turn(partition, [made], now, max_waiting=most)
                 if word is Turned.FULL:
@@ -302,7 +320,7 @@ class Recurrences:
         self,
         topic: str,
         recurrence_id: str,
-        change: Callable[[StoredRecurrence | None, int], _Change | None],
+        change: Callable[[StoredRecurrence | None, int], Awaitable[_Change | None]],
         *,
         pauses: bool = False,
     ) -> StoredRecurrence:
@@ -315,14 +333,14 @@ class Recurrences:
             most = share(self._layouts, partition, self._policies(partition).max_waiting)
             for _ in range(TRIES):
                 now, kept = await self._store.get(partition, recurrence_id)
-                overdue = None if kept is None else _overdue(kept, now)
+                overdue = None if kept is None else await self._overdue(kept, now)
                 if overdue is not None:
                     (word,) = await self._store.turn(partition, [overdue], now, max_waiting=most)
                     if word is not Turned.FULL:
                         continue
                     if not pauses:
                         raise TopicFull.of(topic, self._policies(topic).max_waiting)
-                changed = change(kept, now)
+                changed = await change(kept, now)
                 self._tickers.follow(topic)  # now that it is known that somebody means this topic
                 self._registered(topic)
                 if changed is None:
@@ -339,16 +357,16 @@ class Recurrences:
 
         return await self._partitioning.begin(topic, write)
 
-
-def _overdue(kept: StoredRecurrence, now: int) -> Turn | None:
-    """The turn that a recurrence waits for; None if for none. A rule that this relay can't read makes none,
-    and must be open to a better one."""
-    if kept.standing.next is None or kept.standing.next > now:
-        return None
-    try:
-        return turned(kept, now)
-    except InvalidField:
-        return None
+    async def _overdue(self, kept: StoredRecurrence, now: int) -> Turn | None:
+        """The turn that a recurrence waits for; None if for none. A rule that this relay can't read makes
+        none, and must be open to a better one."""
+        if kept.standing.next is None or kept.standing.next > now:
+            return None
+        await self._computing.compile(kept.recurrence.rule)
+        try:
+            return turned(kept, now)
+        except InvalidField:
+            return None
 
 
 def _there(topic: str, recurrence_id: str, kept: StoredRecurrence | None) -> StoredRecurrence:
