@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from datetime import timedelta
 from itertools import islice, pairwise
@@ -17,6 +18,8 @@ _PATIENCE = 10_000
 _AROUND = 250
 _TURNS = 4
 _DAY = 86_400
+_ENDS = re.compile("COUNT|UNTIL|^$", re.IGNORECASE)
+"""What an RRULE has that ends; no RRULE at all, too."""
 
 
 def check_pace(rule: Rule, instants: Instants, now: int, shortest: int) -> None:
@@ -48,6 +51,8 @@ def _never(field: str, rule: Rule, instants: Instants, now: int) -> InvalidField
     if left_out == _PATIENCE:
         why = f"its next {_PATIENCE} instants are left out by dates, or lie in gaps"
         return InvalidField(field, f"never fires from now on: {why}")
+    if not left_out and rule.ends is None and not _ENDS.search(rule.rrule):
+        return InvalidField(field, f"does not fire within a hundred years of {_shown(now)}")
     ever = list(islice(instants.after(-1), _PATIENCE))
     if all(each.left_out for each in ever):
         why = "all its instants are left out by dates, or lie in gaps" if ever else "it has no instants"

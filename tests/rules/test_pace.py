@@ -69,6 +69,12 @@ def test_a_rule_that_never_fires_from_now_on() -> None:
             check_pace(each, compile_rule(each), NOW, MINUTE)
 
 
+def test_a_rule_that_fires_in_no_hundred_years() -> None:
+    """Its next instant is in 2112."""
+    rule = Rule(rrule="DTSTART:19700103\nRRULE:FREQ=HOURLY;INTERVAL=1000000;BYDAY=SA")
+    assert check(rule) == "rule.rrule: does not fire within a hundred years of 2026-01-01T00:00:00Z"
+
+
 def test_a_rule_that_never_fires_at_all() -> None:
     """It is not over: nobody could have meant it."""
     day = 86_400_000_000
