@@ -11,7 +11,7 @@ import pytest
 
 from relay.core.errors import OtherLayout
 from relay.core.instants import SECOND
-from relay.core.partitions import LEAVING, own_name
+from relay.core.partitions import LEAVING, Layout, own_name
 from relay.core.recurring.nominal import Nominal
 from relay.core.recurring.recurrence import (
     CatchUp,
@@ -129,6 +129,41 @@ async def test_occurrences_are_found_wherever_they_are(valkey: RunningServer, ke
         for name in NAMES:
             wanted = sorted([*names[name], f"{names[name][0]}~2"])
             assert await store.occurrences(layout, name) == wanted
+
+
+async def test_records_that_lack_a_part_move_too(valkey: RunningServer, keyspace: Keyspace) -> None:
+    """Somebody has removed a standing, or a look. The move ends; what can't be read is told where it is, and
+    a put sets it right."""
+    topic = keyspace.topic()
+    keyspace.allow(f"*{topic}*")
+    wanted = {name: Recurrence(name, Rule(every=SECOND), b"x") for name in NAMES}
+    async with Server(valkey.url, connections=1, timeout=60.0) as server:
+        relay = Relay(server, topic, partitions=2)
+        await relay.layouts.ask(topic)
+        store = RedisRecurrences(server, relay.carrier)
+        for name, each in wanted.items():
+            assert await store.keep(relay.at(name), None, each, Standing(1, FIRST), FIRST, reason="put")
+        layout = await relay.moves.begin(topic, 4)
+        leaving = {name: own_name(layout.partition(name)) for name in NAMES if is_leaving(layout, name)}
+        lacking = list(leaving)[::3]
+        with valkey.client() as raw:
+            for name in lacking:
+                raw.hdel(server.keys.key("standings", leaving[name]), name)
+            for name in list(leaving)[1::3]:
+                raw.zrem(server.keys.key("ticks", leaving[name]), name)
+        with anyio.fail_after(60):
+            await relay.moves.run(layout, nothing)
+        found = [await store.due(partition, 99) for partition in relay.layout.partitions]
+        assert sorted(name for due in found for name in due.unread) == sorted(lacking)
+        read = sorted(each.recurrence.recurrence_id for due in found for each in due.kept)
+        assert read == sorted(set(NAMES) - set(lacking))
+        name = lacking[0]
+        assert (await store.get(relay.at(name), name))[1] is None
+        assert await store.keep(relay.at(name), None, wanted[name], Standing(1, FIRST), FIRST, reason="put")
+
+
+def is_leaving(layout: Layout, name: str) -> bool:
+    return layout.partition(name).endswith(LEAVING)
 
 
 def nominals(kept: StoredRecurrence) -> list[Nominal]:
