@@ -142,7 +142,8 @@ class RecurrenceServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ResumeRecurrence(self, request, context):
-        """ResumeRecurrence ends a pause: the next nominal instant has an occurrence again.
+        """ResumeRecurrence ends a pause: the next nominal instant has an occurrence again. A recurrence that is settled more
+        than a day ahead, by a clock that was wrong, goes on from now.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

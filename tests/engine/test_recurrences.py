@@ -19,6 +19,7 @@ from relay.core.instants import LATEST, SECOND
 from relay.core.partitions import Layout
 from relay.core.recurring.recurrence import (
     CatchUp,
+    Filling,
     LeftOut,
     Overlap,
     Recurrence,
@@ -394,6 +395,51 @@ async def test_zones_that_have_changed_while_one_is_kept_back(kept: Scene) -> No
         layout = Layout(kept.topic)
         await ZoneUpdates(store, None, Computing())._update(layout, found)  # type: ignore[arg-type]
         assert [each.standing for each in (await store.due(kept.topic, 9)).kept] == [updated]
+
+
+@pytest.mark.parametrize("way_out", ["put", "resume"])
+async def test_a_clock_that_was_years_ahead(kept: Scene, way_out: str) -> None:
+    """What is settled years ahead goes on from now; a clock that was ahead by an hour repeats nothing."""
+    async with kept.engine() as recurrences:
+        made, _ = await recurrences.put(kept.topic, DAILY)
+        now, day = made.standing.settled, 86_400 * SECOND
+        other = replace(DAILY, payload=b"y")
+
+        async def call() -> Standing:
+            if way_out == "resume":
+                return (await recurrences.resume(kept.topic, "r")).standing
+            wanted = other if (await recurrences.get(kept.topic, "r")).recurrence == DAILY else DAILY
+            return (await recurrences.put(kept.topic, wanted))[0].standing
+
+        ahead = now + 3_650 * day
+        filling = Filling((now - day,), 2, ahead)
+        await kept.change(made, settled=ahead, next=ahead + day, filling=(filling,))
+        going = await call()
+        assert (going.version, going.next) == (2, made.standing.next)
+        assert going.filling[0].due <= going.settled < now + day
+        await kept.change(made, settled=now + day // 2, next=now + day, filling=())
+        assert (await call()).next == now + day
+        await kept.change(made, settled=ahead, next=None)
+        assert (await call()).next == made.standing.next
+        await recurrences.put(kept.topic, replace(other, max_runs=3))
+        await kept.change(made, settled=ahead, next=None, runs=3)
+        assert (await recurrences.resume(kept.topic, "r")).standing.next is None
+
+
+async def test_a_clock_that_has_stepped_back_by_hours(kept: Scene) -> None:
+    """What is kept back waits until the clock is where it was, unless somebody pauses and resumes."""
+    async with kept.engine() as recurrences:
+        made, _ = await recurrences.put(kept.topic, replace(DAILY, overlap=Overlap.BUFFER))
+        now, hours = made.standing.settled, 5 * 3600 * SECOND
+        async with kept.store() as store:
+            _, found = await store.get(kept.topic, "r")
+            assert found is not None
+            standing = replace(found.standing, buffered=now, next=now + 99 * hours)
+            assert await store.keep(kept.topic, found, found.recurrence, standing, now + hours, reason="put")
+            assert (await store.due(kept.topic, 9)).next == now + hours + SECOND
+        await recurrences.pause(kept.topic, "r")
+        await recurrences.resume(kept.topic, "r")
+        await until_ticked(recurrences, kept.topic, 1)
 
 
 async def test_calls_about_what_is_not_there_follow_nothing(kept: Scene) -> None:

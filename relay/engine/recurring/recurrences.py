@@ -17,7 +17,7 @@ from relay.core.errors import (
     StoreUnavailable,
     TopicFull,
 )
-from relay.core.instants import LATEST, micros
+from relay.core.instants import LATEST, SECOND, micros
 from relay.core.partitions import Layout, involved
 from relay.core.policy import Policies
 from relay.core.ports import Layouts, RecurrenceStore, share
@@ -51,6 +51,10 @@ MOST_BYTES_FILLED = 64 << 20
 
 MOST_LOOKED_AT = 10_000
 """The most nominal instants that a call looks at to find those, with the ones that are left out."""
+
+MOST_AHEAD = 86_400 * SECOND
+"""How far ahead of now instants may be settled, in microseconds. What is settled further ahead was so by a
+clock of Redis that was wrong, and would be silent until then."""
 
 TRIES = 20
 """How often a change is begun again that meets others of the same recurrence."""
@@ -134,6 +138,8 @@ class Recurrences:
                 return None
             result = Put.REPLACED
             standing = replace(kept.standing, version=found + 1)
+            if _is_ahead(standing, now):
+                standing = await self._from_now(wanted, standing, now)
             if wanted.rule != kept.recurrence.rule or standing.next is None:
                 settled = max(now, standing.settled)  # Redis' clock may have stepped back
                 following = await self._first(topic, wanted.rule, settled)
@@ -161,6 +167,21 @@ class Recurrences:
             return next(iter(instants.after(now))).instant
 
         return await self._computing.run(first)
+
+    async def _from_now(self, wanted: Recurrence, standing: Standing, now: int) -> Standing:
+        """Where a recurrence stands that goes on from now, although instants ahead are settled."""
+        following = None
+        if not 0 < wanted.max_runs <= standing.runs:
+            following = await self._computing.run(
+                lambda: next(iter(compile_rule(wanted.rule).after(now)), None)
+            )
+        return replace(
+            standing,
+            next=None if following is None else following.instant,
+            settled=now,
+            tzdata=TZDATA,
+            filling=tuple(replace(each, due=min(each.due, now)) for each in standing.filling),
+        )
 
     def _shortest(self, topic: str) -> int:
         return micros(self._policies(topic).min_recurrence_interval)
@@ -210,14 +231,18 @@ class Recurrences:
         return await self._changed(topic, recurrence_id, change, pauses=True)
 
     async def resume(self, topic: str, recurrence_id: str) -> StoredRecurrence:
-        """End a pause. Raises `RecurrenceNotFound`."""
+        """End a pause. One that is settled more than `MOST_AHEAD`, by a clock that was wrong, goes on from
+        now, whether or not it is paused. Raises `RecurrenceNotFound`."""
 
         async def change(kept: StoredRecurrence | None, now: int) -> _Change | None:
-            standing = _there(topic, recurrence_id, kept).standing
-            if standing.paused is None:
+            found = _there(topic, recurrence_id, kept)
+            standing = found.standing
+            if standing.paused is None and not _is_ahead(standing, now):
                 return None
             going = replace(standing, version=standing.version + 1, paused=None, note="")
-            return _Change(_there(topic, recurrence_id, kept).recurrence, going, "resumed")
+            if _is_ahead(standing, now):
+                going = await self._from_now(found.recurrence, going, now)
+            return _Change(found.recurrence, going, "resumed")
 
         return await self._changed(topic, recurrence_id, change)
 
@@ -367,6 +392,10 @@ class Recurrences:
             return turned(kept, now)
         except InvalidField:
             return None
+
+
+def _is_ahead(standing: Standing, now: int) -> bool:
+    return standing.settled > now + MOST_AHEAD
 
 
 def _there(topic: str, recurrence_id: str, kept: StoredRecurrence | None) -> StoredRecurrence:
