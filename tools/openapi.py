@@ -225,7 +225,9 @@ def body(operation: Operation, schemas: Schemas) -> Schema:
         schema = schemas.object(spec, taken=True, without=("topic", "recurrence_id"))
         schema["properties"] |= schemas.object(descriptor, taken=True, without=("recurrence",))["properties"]
         return {**schema, "required": ["rule"]}
-    elsewhere = ("topic", "timer_id", "recurrence_id", "received", "acknowledged")
+    elsewhere = ["timer_id", "recurrence_id", "received", "acknowledged"]
+    if "{topic}" in operation.path:
+        elsewhere.append("topic")
     places = tuple(name for name in elsewhere if name in descriptor.fields_by_name)
     schema = schemas.object(descriptor, taken=True, without=places)
     if descriptor.name == "ScheduleBatchRequest":

@@ -87,10 +87,11 @@ local function insert(from, batch_name, as)
       if JOURNAL then note(as, id_of(what), dead_id_is(entry, name)) end
     elseif kind == 'c' then
       if redis.call('HEXISTS', rules, name) == 0 then -- @rule recurrences-that-stand-stay
-        redis.call('ZADD', ticks, what[1], name) -- @rule recurrences-move
+        -- One that somebody has taken a part of is looked at, so that a relay tells of it; the move goes on.
+        redis.call('ZADD', ticks, what[1] or '0', name) -- @rule recurrences-move
         redis.call('ZADD', names, 0, name)
         redis.call('HSET', rules, name, what[2])
-        redis.call('HSET', standings, name, what[3])
+        if what[3] then redis.call('HSET', standings, name, what[3]) end -- @rule parts-may-be-missing
       end
     elseif not redis.call('ZSCORE', timeline, name) then -- @rule what-stands-stays
       if JOURNAL then note(as, name, '') end

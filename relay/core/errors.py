@@ -2,6 +2,7 @@
 
     RelayError
     ├── InvalidField           bad input; names the field and says what to do
+    │   └── RuleOver           a recurrence's rule has fired for the last time
     ├── TimerNotFound          no such timer
     ├── RecurrenceNotFound     no such recurrence
     ├── OtherVersion           the recurrence has another version than the caller knows
@@ -43,6 +44,10 @@ class InvalidField(ServiceError):
         super().__init__(f"{field}: {problem}")
         self.field = field
         self.problem = problem
+
+
+class RuleOver(InvalidField):
+    """The rule of a recurrence has fired for the last time."""
 
 
 class TimerNotFound(ServiceError):

@@ -55,10 +55,11 @@ class TopicPolicy:
     """One topic's policy. All times are in seconds.
 
     `target` is the application that the relay dials to push the topic's timers; it is empty if applications
-    dial the relay. `max_waiting` is the number of timers that the topic may hold; 0 means any number. A topic
-    with a `journal` keeps its newest `journal_max_length` records. `dispatch` says where its due timers go;
-    with a stream, `lease_ttl` is how long an entry may lie idle with a relay. `partitions` is the number that
-    the topic has from its first timer on.
+    dial the relay. `max_waiting` is the number of timers that the topic may hold; 0 means any number. Rules
+    of recurrences fire `min_recurrence_interval` apart, or further. A topic with a `journal` keeps its newest
+    `journal_max_length` records. `dispatch` says where its due timers go; with a stream, `lease_ttl` is how
+    long an entry may lie idle with a relay. `partitions` is the number that the topic has from its first
+    timer on.
     """
 
     polling_interval: float = 0.05
@@ -72,6 +73,7 @@ class TopicPolicy:
     target: str = ""
     max_claims: int = 1_000
     max_waiting: int = 0
+    min_recurrence_interval: float = 1.0
     journal: bool = False
     journal_max_length: int = 1_000_000
     retry: RetryPolicy = RetryPolicy()

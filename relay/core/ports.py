@@ -159,7 +159,7 @@ class TimerStore(LeaseSource, Protocol):
 
 class RecurrenceStore(Protocol):
     """Keeps the recurrences of all topics. "Now" is by the store's clock. Errors are those of `LeaseSource`;
-    each call is about one partition, but for `page`.
+    each call is about one partition, but for `page` and `occurrences`.
     """
 
     async def get(self, topic: str, recurrence_id: str) -> tuple[int, StoredRecurrence | None]:
@@ -196,6 +196,11 @@ class RecurrenceStore(Protocol):
     async def remove(self, topic: str, kept: StoredRecurrence) -> bool:
         """Remove a recurrence that stands as it was read; return False as `keep` does. Its occurrences
         stay."""
+        ...
+
+    async def occurrences(self, layout: Layout, recurrence_id: str) -> list[str]:
+        """Return the timer_ids of all occurrences of a recurrence that have not ended, the earliest instants
+        first; whether or not it is there still. Looks through the ids of all timers of its partition."""
         ...
 
     async def page(self, layout: Layout, *, prefix: str, limit: int, cursor: str) -> RecurrencePage:

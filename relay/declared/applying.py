@@ -10,7 +10,7 @@ import anyio
 
 from relay.api.errors import kind
 from relay.api.recurring.calls import RecurrenceCalls
-from relay.core.errors import InvalidField, ServiceError
+from relay.core.errors import InvalidField, RuleOver, ServiceError
 from relay.declared.reading import Entry
 from relay.settings.problems import SettingsError
 from relay.v1 import recurrence_service_pb2 as pb
@@ -31,12 +31,21 @@ async def apply(entries: Sequence[Entry], calls: RecurrenceCalls) -> None:
     """Put each, and try again for as long as Redis is away. Any number of relays do so as they start: what is
     like this already stays as it is, and what no entry names is left alone.
 
+    A rule that has ended is passed over with a warning: a file that still has it must not stop a relay.
     Raises `SettingsError` for an entry that a topic's policy forbids.
     """
     results: Counter[str] = Counter()
     for entry in entries:
-        answer = await _put(entry, calls)
-        results[WORDS[answer.result]] += 1
+        try:
+            answer = await _put(entry, calls)
+        except RuleOver as failure:
+            results["over"] += 1
+            log.warning(
+                "a recurrence is not put, since its rule is over: remove it from the file",
+                extra={"entry": entry.place, "reason": entry.problem(failure)},
+            )
+        else:
+            results[WORDS[answer.result]] += 1
     if entries:
         log.info("recurrences are as their file says", extra=dict(results))
 
@@ -46,6 +55,8 @@ async def _put(entry: Entry, calls: RecurrenceCalls) -> pb.PutRecurrenceResponse
     while True:
         try:
             return await calls.put(pb.PutRecurrenceRequest(recurrence=entry.spec))
+        except RuleOver:
+            raise
         except InvalidField as failure:
             raise SettingsError([entry.problem(failure)]) from None
         except ServiceError as failure:

@@ -18,7 +18,7 @@ from relay.core.errors import GivenUp, PartlyDone, ServiceError, StoreRefused, T
 from relay.core.outcomes import ACKED, Ending, Verb, nonces
 from relay.core.partitions import Layout, involved, topic_of
 from relay.core.policy import Policies, TopicPolicy
-from relay.core.ports import SourceOf, Stores, TopicStore, share
+from relay.core.ports import MAX_PER_CALL, SourceOf, Stores, TopicStore, share
 from relay.core.timers import (
     NO_CONDITION,
     Change,
@@ -45,6 +45,7 @@ from relay.engine.delivery.leases import Lease
 from relay.engine.delivery.session import Session
 from relay.engine.delivery.settler import Settler
 from relay.engine.partitioning import Partitioning
+from relay.engine.recurring.computing import Computing, OneThread
 from relay.engine.recurring.recurrences import Recurrences
 from relay.engine.recurring.tickers import Tickers
 from relay.engine.redis_health import RedisHealth
@@ -160,12 +161,26 @@ class Engine:
         self._tickers: Tickers | None = None
         self._recurrences: Recurrences | None = None
         if (kept := stores.recurrences) is not None:
-            due_at = self._loops.due_at
+            due_at, computing = self._loops.due_at, Computing(OneThread())
             self._tickers = Tickers(
-                kept, stores.layouts, policies, due_at, self._redis_health, self._clock, instruments
+                kept,
+                stores.layouts,
+                policies,
+                computing,
+                due_at,
+                self._redis_health,
+                self._clock,
+                instruments,
             )
             self._recurrences = Recurrences(
-                kept, stores.layouts, self._partitioning, policies, self._tickers, due_at, self._registry.note
+                kept,
+                stores.layouts,
+                self._partitioning,
+                policies,
+                self._tickers,
+                computing,
+                due_at,
+                self._registry.note,
             )
         self._draining = False
 
@@ -278,6 +293,21 @@ class Engine:
             topic, lambda layout: self._written(cancel, layout.partition(timer_id), [timer_id])
         )
         return changed
+
+    async def cancel_occurrences(self, topic: str, recurrence_id: str) -> int:
+        """Remove all occurrences of a recurrence that have not ended, whether or not it is there still, and
+        return how many. To call again after a failure goes on with the others."""
+        names = await self.recurrences.occurrences(topic, recurrence_id)
+        cancelled = 0
+        for start in range(0, len(names), MAX_PER_CALL):
+            some = names[start : start + MAX_PER_CALL]
+            cancelled += await self._partitioning.begin(topic, partial(self._cancel_occurrences, some))
+        return cancelled
+
+    async def _cancel_occurrences(self, names: Sequence[str], layout: Layout) -> int:
+        """Remove occurrences of one recurrence, which has all of them in one partition. One call."""
+        changes = await self._written(self._store.cancel, layout.partition(names[0]), names)
+        return sum(each.change is Change.CANCELLED for each in changes)
 
     async def run_timer(self, topic: str, timer_id: str) -> Changed:
         """Make a timer due now; see `TimerStore.run`."""

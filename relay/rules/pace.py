@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from datetime import timedelta
 from itertools import islice, pairwise
 
-from relay.core.errors import InvalidField
+from relay.core.errors import InvalidField, RuleOver
 from relay.core.instants import SECOND
 from relay.core.recurring.rule import EPOCH, Rule
 from relay.rules.nominal import Instants
@@ -17,11 +18,13 @@ _PATIENCE = 10_000
 _AROUND = 250
 _TURNS = 4
 _DAY = 86_400
+_ENDS = re.compile("COUNT|UNTIL|^$", re.IGNORECASE)
+"""What an RRULE has that ends; no RRULE at all, too."""
 
 
 def check_pace(rule: Rule, instants: Instants, now: int, shortest: int) -> None:
     """Raise `InvalidField` where two neighbours lie closer than `shortest` microseconds, or where the rule
-    never fires from `now` on.
+    never fires from `now` on: `RuleOver` if it has fired before.
 
     It looks at a sample: the first 1,000 instants from `now` on, and the first 250 from a day before each of
     the next four times that the zone's clock is turned, since shifted and repeated times may come close to
@@ -35,7 +38,7 @@ def check_pace(rule: Rule, instants: Instants, now: int, shortest: int) -> None:
         islice((each for each in islice(instants.after(now), _PATIENCE) if not each.left_out), _FIRST)
     )
     if not sample:
-        raise InvalidField(field, _why_never(rule, instants, now))
+        raise _never(field, rule, instants, now)
     _check_neighbours(field, (each.instant for each in sample), shortest)
     if zone := find_zone(rule.zone):
         for turn in islice(turns(zone, now // SECOND, now // SECOND + 5 * 366 * _DAY), _TURNS):
@@ -43,22 +46,30 @@ def check_pace(rule: Rule, instants: Instants, now: int, shortest: int) -> None:
             _check_neighbours(field, (each.instant for each in around if not each.left_out), shortest)
 
 
-def _why_never(rule: Rule, instants: Instants, now: int) -> str:
-    if rule.ends is not None and rule.ends <= now:
-        return "never fires from now on: rule.ends is over"
-    if next(instants.after(now), None) is None:
-        return "never fires from now on: all its instants are over"
-    return f"never fires from now on: its next {_PATIENCE} instants are left out by dates, or lie in gaps"
+def _never(field: str, rule: Rule, instants: Instants, now: int) -> InvalidField:
+    left_out = sum(1 for _ in islice(instants.after(now), _PATIENCE))
+    if left_out == _PATIENCE:
+        why = f"its next {_PATIENCE} instants are left out by dates, or lie in gaps"
+        return InvalidField(field, f"never fires from now on: {why}")
+    if not left_out and rule.ends is None and not _ENDS.search(rule.rrule):
+        return InvalidField(field, f"does not fire within a hundred years of {_shown(now)}")
+    ever = list(islice(instants.after(-1), _PATIENCE))
+    if all(each.left_out for each in ever):
+        why = "all its instants are left out by dates, or lie in gaps" if ever else "it has no instants"
+        return InvalidField(field, f"never fires: {why}")
+    why = "rule.ends is over" if rule.ends is not None and rule.ends <= now else "all its instants are over"
+    if left_out:
+        why = "all that are left of its instants are left out by dates, or lie in gaps"
+    return RuleOver(field, f"never fires from now on: {why}")
 
 
 def _check_neighbours(field: str, fires: Iterator[int], shortest: int) -> None:
     for earlier, later in pairwise(fires):
         if later - earlier < shortest:
             pair = " and ".join(_shown(each) for each in (earlier, later))
-            distances = (
-                f"{(later - earlier) / SECOND:g} s apart; the topic allows {shortest / SECOND:g} s and more"
-            )
-            raise InvalidField(field, f"fires at {pair}, {distances}")
+            distances = f"{(later - earlier) / SECOND:g} s apart"
+            allowed = f"the topic allows {shortest / SECOND:g} s and more: see its min_recurrence_interval"
+            raise InvalidField(field, f"fires at {pair}, {distances}; {allowed}")
 
 
 def _shown(instant: int) -> str:

@@ -74,14 +74,18 @@ class RruleWalls:
         """The times of a rule by the hour or shorter, on its dates. dateutil would look for times on each day
         before it asks whether the day is one: for 19 s where a rule fires in an hour of every fourth year."""
         midnight = start.replace(hour=0, minute=0, second=0)
-        in_vain = 0
+        in_vain, last = 0, midnight
         for day in _Expansion(dateutil.DAILY, midnight, _MOST_DAYS, **self._dates):
+            if self._period_before(day + _LAST_SECOND) < day:  # its interval is longer than a day
+                if (day - last).days > _MOST_DAYS:
+                    return
+                continue
             in_vain += 1
             for wall in self._from(day):
                 if wall >= day + _DAY:
                     break
                 if wall >= day:
-                    in_vain = 0
+                    in_vain, last = 0, day
                     yield wall
             if in_vain > _MOST_DATES:
                 return
@@ -126,11 +130,13 @@ class RruleWalls:
     def _check(self, text: RruleText) -> None:
         """Raise `InvalidField` for a rule that never fires."""
         if next(self(self._start), None) is None:
-            why = "all its dates are excluded or behind UNTIL, or it names dates that don't exist"
-            raise InvalidField("rule.rrule", f'"{text.text}" never fires: {why}')
+            why = "all its dates are excluded or behind UNTIL, or none comes"
+            problem = f'"{text.text}" never fires: {why} within a hundred years of DTSTART'
+            raise InvalidField("rule.rrule", problem)
 
 
 _DAY = timedelta(days=1)
+_LAST_SECOND = timedelta(days=1, seconds=-1)
 _ALL_MONTHS = tuple(range(1, 13))
 
 _BY_DATE = ("bymonth", "bymonthday", "byyearday", "byweekday")

@@ -584,6 +584,14 @@ class PolicySettings(Section):
         ge=0,
         le=1_000_000_000,
     )
+    min_recurrence_interval: Number = field(
+        1.0,
+        "seconds",
+        "The shortest time between two nominal instants of a recurrence: a rule that fires more often is "
+        "refused. Recurrences that are there already go on.",
+        ge=0.1,
+        le=31_622_400,
+    )
     partitions: Annotated[Whole, AfterValidator(rules.partitions)] = field(
         1,
         "partitions",

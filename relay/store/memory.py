@@ -280,9 +280,9 @@ class MemoryStore:
         if topic in self._watchers and after is not None and (before is None or after < before):
             self._watchers[topic](after)
 
-    def count(self, topic: str) -> int:
-        """How many timers a topic, or a partition of it, holds."""
-        return len(self._entries(topic))
+    def names(self, topic: str) -> list[str]:
+        """The timer_ids of a topic, or of a partition of it."""
+        return list(self._entries(topic))
 
     def journal(self, topic: str) -> list[JournalBatch]:
         """What is kept of the topic's journal, the oldest first."""

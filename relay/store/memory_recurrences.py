@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from relay.core.errors import InvalidField
-from relay.core.partitions import Layout, own_name, place_of
+from relay.core.partitions import Layout, hashed, own_name, place_of
 from relay.core.recurring.recurrence import (
     Due,
     Recurrence,
@@ -72,7 +72,7 @@ class MemoryRecurrences:
             return Turned.OTHER
         coming = [each for each in turn.occurrences if not await self._lives(topic, each.timer_id)]
         frees = await self._lives(topic, turn.cancel)
-        if 0 < max_waiting < self._timers.count(topic) - frees + len(coming):
+        if 0 < max_waiting < len(self._timers.names(topic)) - frees + len(coming):
             return Turned.FULL
         if frees:
             await self._timers.cancel(topic, [turn.cancel])
@@ -115,6 +115,11 @@ class MemoryRecurrences:
             return False
         del self._records(topic)[name]
         return True
+
+    async def occurrences(self, layout: Layout, recurrence_id: str) -> list[str]:
+        """See `RecurrenceStore.occurrences`."""
+        names = self._timers.names(own_name(layout.partition(recurrence_id)))
+        return sorted(name for name in names if name != recurrence_id and hashed(name) == recurrence_id)
 
     async def page(self, layout: Layout, *, prefix: str, limit: int, cursor: str) -> RecurrencePage:
         """See `RecurrenceStore.page`. Raises `InvalidField`."""

@@ -126,7 +126,7 @@ class RecurrenceSpec(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., recurrence_id: _Optional[str] = ..., rule: _Optional[_Union[RecurrenceRule, _Mapping]] = ..., payload: _Optional[bytes] = ..., headers: _Optional[_Mapping[str, str]] = ..., content_type: _Optional[str] = ..., overlap: _Optional[_Union[OverlapPolicy, str]] = ..., catch_up: _Optional[_Union[CatchUpPolicy, str]] = ..., catch_up_window: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., jitter: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., expire_after: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_runs: _Optional[int] = ...) -> None: ...
 
 class Recurrence(_message.Message):
-    __slots__ = ("spec", "version", "next_time", "last_timer_id", "last_time", "last_waits", "runs", "left_out", "buffered_time", "pause_time", "pause_note", "tzdata")
+    __slots__ = ("spec", "version", "next_time", "last_timer_id", "last_time", "last_waits", "runs", "left_out", "buffered_time", "pause_time", "pause_note", "tzdata", "to_fill")
     class LeftOutEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -146,6 +146,7 @@ class Recurrence(_message.Message):
     PAUSE_TIME_FIELD_NUMBER: _ClassVar[int]
     PAUSE_NOTE_FIELD_NUMBER: _ClassVar[int]
     TZDATA_FIELD_NUMBER: _ClassVar[int]
+    TO_FILL_FIELD_NUMBER: _ClassVar[int]
     spec: RecurrenceSpec
     version: int
     next_time: _timestamp_pb2.Timestamp
@@ -158,7 +159,8 @@ class Recurrence(_message.Message):
     pause_time: _timestamp_pb2.Timestamp
     pause_note: str
     tzdata: str
-    def __init__(self, spec: _Optional[_Union[RecurrenceSpec, _Mapping]] = ..., version: _Optional[int] = ..., next_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_timer_id: _Optional[str] = ..., last_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_waits: bool = ..., runs: _Optional[int] = ..., left_out: _Optional[_Mapping[str, int]] = ..., buffered_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., pause_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., pause_note: _Optional[str] = ..., tzdata: _Optional[str] = ...) -> None: ...
+    to_fill: int
+    def __init__(self, spec: _Optional[_Union[RecurrenceSpec, _Mapping]] = ..., version: _Optional[int] = ..., next_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_timer_id: _Optional[str] = ..., last_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_waits: bool = ..., runs: _Optional[int] = ..., left_out: _Optional[_Mapping[str, int]] = ..., buffered_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., pause_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., pause_note: _Optional[str] = ..., tzdata: _Optional[str] = ..., to_fill: _Optional[int] = ...) -> None: ...
 
 class PutRecurrenceRequest(_message.Message):
     __slots__ = ("recurrence", "if_version")
@@ -213,14 +215,16 @@ class ListRecurrencesResponse(_message.Message):
     def __init__(self, recurrences: _Optional[_Iterable[_Union[Recurrence, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class PreviewRecurrenceRequest(_message.Message):
-    __slots__ = ("rule", "count", "after_time")
+    __slots__ = ("rule", "count", "after_time", "topic")
     RULE_FIELD_NUMBER: _ClassVar[int]
     COUNT_FIELD_NUMBER: _ClassVar[int]
     AFTER_TIME_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
     rule: RecurrenceRule
     count: int
     after_time: _timestamp_pb2.Timestamp
-    def __init__(self, rule: _Optional[_Union[RecurrenceRule, _Mapping]] = ..., count: _Optional[int] = ..., after_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    topic: str
+    def __init__(self, rule: _Optional[_Union[RecurrenceRule, _Mapping]] = ..., count: _Optional[int] = ..., after_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., topic: _Optional[str] = ...) -> None: ...
 
 class NominalInstant(_message.Message):
     __slots__ = ("time", "local_time", "left_out", "shifted")
@@ -287,28 +291,32 @@ class TriggerRecurrenceResponse(_message.Message):
     def __init__(self, timer_id: _Optional[str] = ...) -> None: ...
 
 class BackfillRecurrenceRequest(_message.Message):
-    __slots__ = ("topic", "recurrence_id", "start_time", "end_time", "interval")
+    __slots__ = ("topic", "recurrence_id", "start_time", "end_time", "interval", "overlap")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     RECURRENCE_ID_FIELD_NUMBER: _ClassVar[int]
     START_TIME_FIELD_NUMBER: _ClassVar[int]
     END_TIME_FIELD_NUMBER: _ClassVar[int]
     INTERVAL_FIELD_NUMBER: _ClassVar[int]
+    OVERLAP_FIELD_NUMBER: _ClassVar[int]
     topic: str
     recurrence_id: str
     start_time: _timestamp_pb2.Timestamp
     end_time: _timestamp_pb2.Timestamp
     interval: _duration_pb2.Duration
-    def __init__(self, topic: _Optional[str] = ..., recurrence_id: _Optional[str] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., interval: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    overlap: OverlapPolicy
+    def __init__(self, topic: _Optional[str] = ..., recurrence_id: _Optional[str] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., interval: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., overlap: _Optional[_Union[OverlapPolicy, str]] = ...) -> None: ...
 
 class BackfillRecurrenceResponse(_message.Message):
-    __slots__ = ("occurrences", "first_time", "last_time")
+    __slots__ = ("occurrences", "first_time", "last_time", "waiting")
     OCCURRENCES_FIELD_NUMBER: _ClassVar[int]
     FIRST_TIME_FIELD_NUMBER: _ClassVar[int]
     LAST_TIME_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
     occurrences: int
     first_time: _timestamp_pb2.Timestamp
     last_time: _timestamp_pb2.Timestamp
-    def __init__(self, occurrences: _Optional[int] = ..., first_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    waiting: int
+    def __init__(self, occurrences: _Optional[int] = ..., first_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., waiting: _Optional[int] = ...) -> None: ...
 
 class DeleteRecurrenceRequest(_message.Message):
     __slots__ = ("topic", "recurrence_id", "cancel_waiting")

@@ -142,7 +142,8 @@ class RecurrenceServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ResumeRecurrence(self, request, context):
-        """ResumeRecurrence ends a pause: the next nominal instant has an occurrence again.
+        """ResumeRecurrence ends a pause: the next nominal instant has an occurrence again. A recurrence that is settled more
+        than a day ahead, by a clock that was wrong, goes on from now.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -157,7 +158,7 @@ class RecurrenceServiceServicer(object):
 
     def BackfillRecurrence(self, request, context):
         """BackfillRecurrence makes occurrences for the nominal instants of some time that has passed, whatever has come
-        of these before, the earliest first. It is not idempotent.
+        of these before, the earliest first: all at once, or one after another. It is not idempotent.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

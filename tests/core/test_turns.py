@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from relay.core.instants import SECOND, spread_of
 from relay.core.partitions import partition_number
+from relay.core.recurring import turns
 from relay.core.recurring.nominal import Nominal
 from relay.core.recurring.recurrence import (
     CatchUp,
@@ -22,7 +23,7 @@ from relay.core.recurring.recurrence import (
     StoredRecurrence,
     Turn,
 )
-from relay.core.recurring.rule import Rule
+from relay.core.recurring.rule import Rule, occurrence_name
 from relay.core.recurring.turns import (
     LOOK_AGAIN,
     MOST,
@@ -164,7 +165,8 @@ def test_an_outage_that_one_turn_does_not_go_through() -> None:
     now = START + (MOST + 10) * MINUTE
     first = turn(kept(), minutes(), now, "")
     assert (names(first), first.standing.next) == ([], START + MOST * MINUTE)
-    assert first.standing.left_out == {LeftOut.CATCH_UP: MOST}
+    assert first.standing.left_out == {LeftOut.CATCH_UP: MOST - 1}
+    assert first.standing.held == START + (MOST - 1) * MINUTE
     assert len(first.standing.recent) == RECENT
     second = turn(again(first, stands=False), minutes(START + MOST * MINUTE), now, "")
     assert len(second.occurrences) == 1
@@ -218,12 +220,48 @@ def test_a_trigger() -> None:
 def test_a_backfill() -> None:
     """Further runs of instants, one after the other, each time under other names."""
     instants = [START, START + MINUTE]
-    made = backfilled(kept(following=START + 9 * MINUTE), instants, START + 5 * MINUTE, SECOND)
+    before = kept(following=START + 9 * MINUTE, stands=True, last="r@before")
+    made = backfilled(before, instants, START + 5 * MINUTE, SECOND, Overlap.ALLOW)
     assert names(made) == ["r@2026-01-01T00:00:00Z~2", "r@2026-01-01T00:01:00Z~2"]
     assert [each.due for each in made.occurrences] == [START + 5 * MINUTE, START + 5 * MINUTE + SECOND]
-    more = backfilled(again(made, stands=True), instants, START + 6 * MINUTE, 0)
+    more = backfilled(again(made, stands=True), instants, START + 6 * MINUTE, 0, Overlap.ALLOW)
     assert names(more) == ["r@2026-01-01T00:00:00Z~3", "r@2026-01-01T00:01:00Z~3"]
     assert more.standing.next == START + 9 * MINUTE
+    assert not backfilled(again(made, stands=False), [], START, 0, Overlap.BUFFER).standing.filling
+
+
+def test_a_backfill_one_after_another() -> None:
+    """The next one comes when the last one has ended and `interval` has passed; a pause holds it; the rule's
+    own instants come first, and the instants of another backfill last."""
+    now, instants = START + 5 * MINUTE, [START, START + MINUTE]
+    before = kept(following=START + 9 * MINUTE, stands=True, last="r@before")
+    made = backfilled(before, instants, now, 30 * SECOND, Overlap.SKIP)
+    assert (names(made), made.standing.to_fill, look_at(made.standing, now)) == ([], 2, now + LOOK_AGAIN)
+    assert names(turn(again(made, stands=True), (), now + SECOND, "")) == []
+    paused = replace(made.standing, paused=now)
+    assert look_at(paused, now) == START + 9 * MINUTE
+    assert names(turn(replace(again(made, stands=False), standing=paused), (), now, "")) == []
+    first = turn(again(made, stands=False), minutes(START + 9 * MINUTE), now, "")
+    assert names(first) == ["r@2026-01-01T00:00:00Z~2"]
+    assert [each.due for each in first.occurrences] == [now]
+    assert look_at(first.standing, now) == now + 30 * SECOND
+    assert names(turn(again(first, stands=False), (), now + 29 * SECOND, "")) == []
+    more = backfilled(again(first, stands=True), [START + 2 * MINUTE], now, 0, Overlap.CANCEL)
+    late = START + 9 * MINUTE
+    own = turn(again(more, stands=False), minutes(late), late, "")
+    assert (names(own), own.standing.to_fill) == (["r@2026-01-01T00:09:00Z"], 2)
+    second = turn(again(own, stands=False), (), late, "")
+    third = turn(again(second, stands=False), (), late, "")
+    assert names(second) + names(third) == ["r@2026-01-01T00:01:00Z~2", "r@2026-01-01T00:02:00Z~3"]
+    assert (third.standing.filling, third.standing.left_out, third.standing.runs) == ((), {}, 4)
+
+
+def test_a_backfill_goes_on_where_the_rule_has_ended() -> None:
+    made = backfilled(kept(following=None), [START, START + MINUTE], START + MINUTE, 0, Overlap.BUFFER)
+    assert names(made) == ["r@2026-01-01T00:00:00Z~2"]
+    assert look_at(made.standing, START + MINUTE) == START + MINUTE + LOOK_AGAIN
+    last = turn(again(made, stands=False), (), START + 2 * MINUTE, "")
+    assert (names(last), look_at(last.standing, START)) == (["r@2026-01-01T00:01:00Z~2"], None)
 
 
 looks = st.lists(
@@ -276,12 +314,59 @@ def test_no_instant_is_lost_or_doubled(
         assert standing.runs == len(came)
 
 
+@settings(max_examples=300)
+@given(
+    most=st.integers(1, 7),
+    overlap=st.sampled_from(Overlap),
+    reasons=st.lists(st.sampled_from(["", "", "gap", "calendar"]), max_size=20),
+    max_runs=st.integers(0, 1),
+)
+def test_a_catch_up_in_several_turns(most: int, overlap: Overlap, reasons: list[str], max_runs: int) -> None:
+    """With the policy that the latest instant comes, it makes what one turn would: the latest one that is not
+    left out, wherever a turn ends."""
+    nominals = [Nominal(START + n * MINUTE, 0, reason) for n, reason in enumerate(reasons)]
+    now = START + 20 * MINUTE
+    nominals.append(Nominal(now + 1, 0))
+    before = kept(overlap=overlap, max_runs=max_runs)
+    whole = turn(before, nominals, now, "")
+    came: list[str] = []
+    current = before
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(turns, "MOST", most)
+        while current.standing.next is not None and current.standing.next <= now:
+            ahead = [each for each in nominals if each.instant >= current.standing.next]
+            made = turn(current, ahead, now, "")
+            came += names(made)
+            current = again(made, stands=bool(came))
+    assert came == names(whole)
+    if not max_runs:  # what follows the last run is not counted, and one turn knows that earlier
+        assert replace(current.standing, recent=()) == replace(whole.standing, recent=())
+
+
+def test_the_latest_one_that_a_calendar_leaves() -> None:
+    """It is found, although no turn sees it and the end of the outage."""
+    held = MOST + 100
+    nominals = minutes(count=held)
+    closed = [each._replace(left_out="calendar") for each in minutes(START + held * MINUTE, 2 * MOST)]
+    now = START + (held + 2 * MOST) * MINUTE
+    current, came = kept(), list[str]()
+    while current.standing.next is not None and current.standing.next <= now:
+        since = current.standing.next
+        ahead = [each for each in [*nominals, *closed, Nominal(now + 1, 0)] if each.instant >= since]
+        made = turn(current, ahead, now, "")
+        came += names(made)
+        current = again(made, stands=bool(came))
+    assert came == [occurrence_name("r", nominals[-1].instant)]
+    assert current.standing.left_out == {LeftOut.CATCH_UP: held - 1, LeftOut.CALENDAR: 2 * MOST}
+    assert current.standing.held is None
+
+
 def test_the_last_run_is_one_that_somebody_asked_for() -> None:
     """Then it has ended as well, and its next instant has none."""
     before = kept(max_runs=1)
     made = triggered(before, START - 1)
     assert (made.standing.runs, made.standing.next) == (1, None)
-    made = backfilled(before, [START - 2, START - 1], START - 1, 0)
+    made = backfilled(before, [START - 2, START - 1], START - 1, 0, Overlap.ALLOW)
     assert (made.standing.runs, made.standing.next) == (2, None)
 
 

@@ -17,7 +17,11 @@ from tests.worlds.engine.stubs import named_field, unpacked
 from tests.worlds.relay.stage import one_relay
 
 DAY = 86_400
-SETTINGS = {"RELAY_TOPICS__listed__DISPATCH": "list", "RELAY_DEFAULTS__MAX_PAYLOAD_BYTES": "1000"}
+SETTINGS = {
+    "RELAY_TOPICS__listed__DISPATCH": "list",
+    "RELAY_TOPICS__calm__MIN_RECURRENCE_INTERVAL": "3600",
+    "RELAY_DEFAULTS__MAX_PAYLOAD_BYTES": "1000",
+}
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +85,16 @@ WRONG: list[tuple[pb.RecurrenceSpec, str, str]] = [
     ),
     (spec({"every": seconds(0)}), "rule.every", "is 0; give a length of time"),
     (spec({"every": seconds(-1)}), "rule.every", "is negative; give 0 or more"),
-    (spec({"every": seconds(0, 1_000_000)}), "rule.every", "0.001 s apart; the topic allows 1 s and more"),
+    (
+        spec({"every": seconds(0, 1_000_000)}),
+        "rule.every",
+        "0.001 s apart; the topic allows 1 s and more: see its min_recurrence_interval",
+    ),
+    (
+        spec({"cron": "*/30 * * * *"}, topic="calm"),
+        "rule.cron",
+        "1800 s apart; the topic allows 3600 s and more: see its min_recurrence_interval",
+    ),
     (spec({"every": seconds(2**40)}), "rule.every", "ends after the year 9999; give a shorter one"),
     (
         spec({"every": seconds(60), "zone": "Europe/Berlin"}),
@@ -96,7 +109,8 @@ WRONG: list[tuple[pb.RecurrenceSpec, str, str]] = [
     (spec({"anchor_time": at(-1)}), "rule.anchor_time", "is before 1970; give a time from 1970 to 9999"),
     (spec({"start_time": at(2**40)}), "rule.start_time", "is after 9999; give a time from 1970 to 9999"),
     (spec({"end_time": at(-1)}), "rule.end_time", "is before 1970; give a time from 1970 to 9999"),
-    (spec({"end_time": at(5)}), "rule.cron", "never fires from now on: rule.end_time is over"),
+    (spec({"end_time": at(DAY)}), "rule.cron", "never fires from now on: rule.end_time is over"),
+    (spec({"end_time": at(5)}), "rule.cron", "never fires: it has no instants"),
     (spec({"start_time": at(5), "end_time": at(5)}), "rule.end_time", "is not later than rule.start_time"),
     (spec({"gap": 9}), "rule.gap", "9 is not a policy; send SHIFT or SKIP"),
     (spec({"fold": 9}), "rule.fold", "9 is not a policy; send FIRST or SECOND or BOTH"),
@@ -197,6 +211,18 @@ CALLS: list[tuple[str, Any, str, str]] = [
         "give a time from 1970 to 9999",
     ),
     (
+        "PreviewRecurrence",
+        pb.PreviewRecurrenceRequest(rule=spec({"cron": "*/30 * * * *"}).rule, topic="calm"),
+        "rule.cron",
+        "1800 s apart; the topic allows 3600 s and more: see its min_recurrence_interval",
+    ),
+    (
+        "PreviewRecurrence",
+        pb.PreviewRecurrenceRequest(rule=spec().rule, topic="{"),
+        "topic",
+        "leave out { and }",
+    ),
+    (
         "PauseRecurrence",
         pb.PauseRecurrenceRequest(**ONE, note="é" * 513),
         "note",
@@ -231,6 +257,18 @@ CALLS: list[tuple[str, Any, str, str]] = [
         pb.BackfillRecurrenceRequest(**ONE, **PAST, interval=seconds(-1)),
         "interval",
         "is negative; give 0 or more",
+    ),
+    (
+        "BackfillRecurrence",
+        pb.BackfillRecurrenceRequest(**ONE, **PAST, overlap=pb.OVERLAP_POLICY_SKIP),
+        "overlap",
+        "send ALLOW for all at once or BUFFER for one after another, or leave it out",
+    ),
+    (
+        "BackfillRecurrence",
+        pb.BackfillRecurrenceRequest(**ONE, **PAST, overlap=9),  # type: ignore[arg-type]
+        "overlap",
+        "send ALLOW for all at once or BUFFER for one after another, or leave it out",
     ),
 ]
 

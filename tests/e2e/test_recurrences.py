@@ -173,8 +173,9 @@ def test_the_life_of_a_recurrence(daemon: Relay) -> None:
         assert first.startswith("r@20")
         assert client.recurrences.trigger("life", "r") == "", "the first one has not ended"
         start = datetime(2026, 11, 20, tzinfo=UTC)
-        filled = client.recurrences.backfill("life", "r", start, start + timedelta(days=3), interval=60)
-        assert filled == (3, start + timedelta(hours=2), start + timedelta(days=2, hours=2))
+        end = start + timedelta(days=3)
+        filled = client.recurrences.backfill("life", "r", start, end, interval=60, overlap="allow")
+        assert filled == (3, start + timedelta(hours=2), start + timedelta(days=2, hours=2), 0)
         names = {each.timer_id for each in client.list("life")}
         assert names == {first, *(f"r@2026-11-{day}T02:00:00Z~3" for day in (20, 21, 22))}
         past = client.recurrences.history("life", "r")
@@ -334,13 +335,27 @@ def test_what_people_do_to_a_recurrence(daemon: Relay) -> None:
     made = ask(daemon, "trigger", *one)
     assert made.out.startswith("made people/r@20")
     assert ask(daemon, "trigger", *one).out.startswith("made none: the last occurrence of people/r has not")
-    filled = ask(daemon, "backfill", *one, "--from", "2026-11-20T00:00:00Z", "--to", "2026-11-22T00:00:00Z")
+    since = ("--from", "2026-11-20T00:00:00Z", "--to", "2026-11-22T00:00:00Z")
+    filled = ask(daemon, "backfill", *one, *since, "--overlap", "allow")
     days = "2026-11-20T00:00:00.000000Z to 2026-11-21T00:00:00.000000Z"
     assert filled.out == f"made 2 occurrences, of the instants from {days}\n"
     past = ask(daemon, "history", *one, "--json").documents
     assert [each["time"][:10] for each in past[1:]] == ["2026-11-20", "2026-11-21"]
+    filled = ask(daemon, "backfill", *one, *since)
+    assert filled.out == (
+        f"made 0 of 2 occurrences, of the instants from {days}; the others come one after another\n"
+    )
+    assert ask(daemon, "get", *one, "--json").documents[0]["to_fill"] == 2
+    assert "to fill in" in ask(daemon, "get", *one).out
     gone = ask(daemon, "delete", *one, "--cancel-waiting")
     assert gone.out == "deleted people/r, and cancelled 3 occurrences\n"
+    assert ask(daemon, "put", *one, "--every", "1d").code == 0
+    many = ("--from", "2026-10-01T00:00:00Z", "--to", "2026-11-10T00:00:00Z")
+    assert ask(daemon, "backfill", *one, *many, "--overlap", "allow").out.startswith("made 40 occurrences")
+    assert ask(daemon, "delete", *one).out == "deleted people/r\n"
+    gone = ask(daemon, "delete", *one, "--cancel-waiting")
+    assert (gone.code, gone.out) == (0, "cancelled 40 occurrences of people/r, which was gone\n")
+    assert ask(daemon, "delete", *one, "--cancel-waiting").code == 3
 
 
 @pytest.mark.parametrize(
@@ -352,7 +367,12 @@ def test_what_people_do_to_a_recurrence(daemon: Relay) -> None:
         (("put", "t", "r", "--cron", "@daily", "--start", "soon"), 2, "--start: must be an ISO 8601 time"),
         (("put", "t", "r", "--cron", "@daily", "--if-version", "7"), 1, "has version 0, not 7"),
         (("put", "t", "r", "--cron", "@daily", "--header", "a"), 2, "--header: must be NAME=VALUE"),
-        (("preview", "t"), 2, "give TOPIC and ID, or neither"),
+        (("preview", "t"), 2, "give one of --cron, --rrule and --every"),
+        (
+            ("preview", "t", "--every", "0.5s"),
+            2,
+            "0.5 s apart; the topic allows 1 s and more: see its min_recurrence_interval",
+        ),
         (("preview", "t", "r", "--zone", "UTC"), 2, "the options say another rule"),
         (("preview", "t", "absent"), 3, "there is no recurrence t/absent"),
         (("get", "t", "absent"), 3, "there is no recurrence t/absent"),

@@ -96,6 +96,11 @@ def test_relays_that_start_together_make_them_once(stage: Stage, file: Path) -> 
             "entry 1 (t/r): rule.every: fires at ",
         ),
         (
+            "- {topic: t, recurrence_id: r, rule: {every: 59s}}",
+            {"RELAY_TOPICS__t__MIN_RECURRENCE_INTERVAL": "60"},
+            "entry 1 (t/r): rule.every: fires at ",
+        ),
+        (
             "- {topic: u, recurrence_id: r, rule: {every: 60s}}",
             {"RELAY_TOPICS_CLOSED": "true", "RELAY_TOPICS__t__LEASE_TTL": "30"},
             "entry 1 (u/r): topic: ",
@@ -117,6 +122,24 @@ def test_what_is_wrong_refuses_the_start(
     assert relay.wait() == 1
     last = relay.lines()[-1]
     assert (last["level"], last["message"].startswith(f"{file}: {problem}")) == ("critical", True), last
+
+
+def test_what_is_over_is_passed_over(stage: Stage, file: Path) -> None:
+    """A file may still have last year's rules; the others are put, and the log names those that are over."""
+    over = (
+        "{cron: 0 3 * * *, end_time: 2026-01-01T00:00:00Z}",
+        '{rrule: "DTSTART:20200101T000000Z\\nRRULE:FREQ=DAILY;COUNT=3"}',
+        '{rrule: "DTSTART:20200101T000000Z\\nRRULE:FREQ=DAILY;UNTIL=20200104T000000Z"}',
+    )
+    lines = [f"- {{topic: t, recurrence_id: o{n}, rule: {rule}}}" for n, rule in enumerate(over)]
+    file.write_text("\n".join([*lines, FILE]), encoding="utf-8")
+    relay = stage.relay(settings={"RELAY_RECURRENCES__FILE": str(file)})
+    assert versions(stage, relay.target) == {"nightly": 1, "often": 1}
+    told = [line for line in relay.lines() if line["message"].startswith("a recurrence is not put, since")]
+    assert [line["level"] for line in told] == ["warning"] * 3
+    assert f"{file}: entry 1 (t/o0): rule.cron: never fires from now on: rule.end_time is over" in str(
+        told[0]
+    )
 
 
 async def test_they_wait_for_redis(stage: Stage, file: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -76,9 +76,10 @@ def test_the_life_of_a_recurrence(api: Any) -> None:
     filled = api(
         "POST",
         f"{ONE}:backfill",
-        {"start_time": "2026-11-20T00:00:00Z", "end_time": "2026-11-22T00:00:00Z", "interval_sec": 60},
+        {"start_time": "2026-11-20T00:00:00Z", "end_time": "2026-11-22T00:00:00Z", "overlap": "allow"},
     )
     assert (filled.value["occurrences"], filled.value["last_time"]) == (2, "2026-11-21T02:00:00Z")
+    assert filled.value["waiting"] == 0
     past = api("GET", f"{ONE}/history").value["instants"]
     assert (len(past), past[0]["timer_id"]) == (3, timer_id)
     assert api("DELETE", f"{ONE}?cancel_waiting=true").value == {"deleted": True, "cancelled": 3}

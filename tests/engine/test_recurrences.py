@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import date, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from relay.app import put_together
 from relay.core.errors import InvalidField, OtherVersion, RecurrenceNotFound, TopicFull
 from relay.core.instants import LATEST, SECOND
 from relay.core.partitions import Layout
-from relay.core.recurring.recurrence import CatchUp, LeftOut, Overlap, Recurrence, StoredRecurrence
+from relay.core.recurring.recurrence import (
+    CatchUp,
+    Filling,
+    LeftOut,
+    Overlap,
+    Recurrence,
+    Standing,
+    StoredRecurrence,
+)
 from relay.core.recurring.rule import Rule
+from relay.engine.recurring.computing import Computing, OneThread
 from relay.engine.recurring.recurrences import Put, Recurrences
 from relay.engine.recurring.tickers import Tickers
 from relay.engine.recurring.zone_updates import ZoneUpdates, updated_standing
-from relay.rules import TZDATA
+from relay.rules import TZDATA, compile_rule
 from relay.settings import Settings
 from relay.store.keys import KeyNames
 from relay.store.partitions.carrying import Carrier
@@ -28,6 +39,7 @@ from relay.store.partitions.layouts import RedisLayouts
 from relay.store.partitions.recurrences import RedisRecurrences
 from relay.store.server.hints import RedisHints
 from relay.store.server.server import Server
+from relay.store.timeline.redis_store import RedisStore
 from relay.telemetry.metrics.provider import Metrics
 from relay.telemetry.traces.tracing import Tracing
 from tests.worlds.waiting import until
@@ -72,6 +84,15 @@ class Scene:
             assert kept is not None
             standing = replace(kept.standing, **fields)  # type: ignore[arg-type]
             assert await store.keep(self.topic, kept, kept.recurrence, standing, 0, reason="put")
+
+    async def end_all(self) -> int:
+        """End all occurrences; return how many there were."""
+        timeline = KeyNames().key("timeline", self.topic)
+        found = cast("list[bytes]", self.server.client().zrange(timeline, 0, -1))
+        names = [name.decode() for name in found]
+        async with Server(self.server.url, connections=1, timeout=60.0) as server:
+            await RedisStore(server, park_grace=0).cancel(self.topic, names)
+        return len(names)
 
 
 @pytest.fixture
@@ -136,6 +157,26 @@ async def test_rules_that_are_none(kept: Scene, rule: Rule, said: str) -> None:
             await recurrences.get(kept.topic, "r")
 
 
+async def test_a_topic_that_allows_less(kept: Scene) -> None:
+    """A rule is refused that fires more often; one that was there before goes on, and so do its changes that
+    leave the rule."""
+    half = replace(DAILY, rule=Rule(every=30 * SECOND))
+    async with kept.engine() as recurrences:
+        await recurrences.put(kept.topic, half)
+    async with kept.engine(min_recurrence_interval=60) as recurrences:
+        assert (await recurrences.put(kept.topic, half))[1] is Put.UNCHANGED
+        assert (await recurrences.put(kept.topic, replace(half, payload=b"y")))[1] is Put.REPLACED
+        other = Rule(every=59 * SECOND)
+        with pytest.raises(InvalidField, match=r"^rule.every: fires at .* the topic allows 60 s and more"):
+            await recurrences.put(kept.topic, replace(half, rule=other))
+        with pytest.raises(InvalidField, match=r"^rule.every: fires at .* the topic allows 60 s and more"):
+            await recurrences.preview(other, 2, 0, topic=kept.topic)
+        assert len(await recurrences.preview(other, 2, 0)) == 2
+    async with kept.engine(min_recurrence_interval=0.5) as recurrences:
+        quick = replace(half, rule=Rule(every=SECOND // 2))
+        assert (await recurrences.put(kept.topic, quick))[1] is Put.REPLACED
+
+
 async def test_another_rule_while_instants_have_passed(kept: Scene) -> None:
     """They are the old rule's: each has its occurrence, or its reason, before the new rule counts."""
     async with kept.engine() as recurrences:
@@ -153,9 +194,66 @@ async def test_another_rule_while_instants_have_passed(kept: Scene) -> None:
         assert standing.next % (60 * SECOND) == 0
 
 
-async def until_ticked(recurrences: Recurrences, topic: str, times: int) -> None:
+@asynccontextmanager
+async def watched_loop(gaps: list[float]) -> AsyncIterator[None]:
+    """Within the block, note the longest time in seconds for which the event loop does not come round."""
+    gaps.append(0.0)
+
+    async def look() -> None:
+        while True:
+            began = time.perf_counter()
+            await anyio.lowlevel.checkpoint()
+            gaps[-1] = max(gaps[-1], time.perf_counter() - began)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(look)
+        yield
+        tasks.cancel_scope.cancel()
+
+
+def slow(number: int) -> Rule:
+    """Rules that take a second to compile, each for the first time; all fire alike."""
+    return Rule(rrule=f"FREQ=MONTHLY;COUNT={95_000 - number}", zone="Europe/Berlin")
+
+
+async def test_rules_that_take_long_leave_the_loop_alone(kept: Scene) -> None:
+    """Where they are put, shown, ticked, filled in, and computed by other time zones."""
+    gaps: list[float] = []
+    async with kept.engine() as recurrences:
+        made, _ = await recurrences.put(kept.topic, DAILY)
+        began = time.perf_counter()
+        compile_rule(slow(0))
+        takes = time.perf_counter() - began
+        async with watched_loop(gaps):
+            await recurrences.put(kept.topic, replace(DAILY, recurrence_id="s1", rule=slow(1)))
+        async with watched_loop(gaps):
+            await recurrences.preview(slow(2), 10, 0)
+        now, day = made.standing.settled, 86_400 * SECOND
+        stands = {
+            3: Standing(1, next=now, settled=now - 40 * day, tzdata=TZDATA),
+            4: Standing(1, next=LATEST, settled=now, tzdata="2001a"),
+            5: Standing(1, next=now + 999 * day, settled=now, tzdata=TZDATA),
+        }
+        async with kept.store() as store:
+            for number, standing in stands.items():
+                wanted = replace(DAILY, recurrence_id=f"s{number}", rule=slow(number))
+                assert await store.keep(kept.topic, None, wanted, standing, now, reason="put")
+        async with watched_loop(gaps):
+            await until_ticked(recurrences, kept.topic, 1, "s3")
+        async with watched_loop(gaps):
+            assert (await recurrences.backfill(kept.topic, "s5", now - 70 * day, now)).occurrences
+    async with kept.engine() as recurrences, watched_loop(gaps):
+
+        async def is_updated() -> bool:
+            return (await recurrences.get(kept.topic, "s4")).standing.tzdata == TZDATA
+
+        await until(is_updated, "its next instant is computed again")
+    assert max(gaps) < takes / 2, (takes, gaps)
+
+
+async def until_ticked(recurrences: Recurrences, topic: str, times: int, name: str = "r") -> None:
     async def ticked() -> bool:
-        return len((await recurrences.get(topic, "r")).standing.recent) >= times
+        return len((await recurrences.get(topic, name)).standing.recent) >= times
 
     await until(ticked, "it ticks")
 
@@ -185,7 +283,8 @@ async def test_time_zones_that_have_changed(kept: Scene) -> None:
 async def test_a_backfill(kept: Scene) -> None:
     """Of instants that have passed; more than it takes, and those to come, are refused."""
     async with kept.engine() as recurrences:
-        made, _ = await recurrences.put(kept.topic, replace(DAILY, rule=Rule(every=60 * SECOND)))
+        every_minute = replace(DAILY, rule=Rule(every=60 * SECOND), overlap=Overlap.ALLOW)
+        made, _ = await recurrences.put(kept.topic, every_minute)
         end = made.standing.settled
         filled = await recurrences.backfill(kept.topic, "r", end - 300 * SECOND, end)
         assert filled.occurrences == 5
@@ -208,6 +307,58 @@ async def test_a_backfill(kept: Scene) -> None:
         await recurrences.put(kept.topic, replace(DAILY, rule=closed))
         with pytest.raises(InvalidField, match=r"^end_time: has more than 10,000 instants before it, with"):
             await recurrences.backfill(kept.topic, "r", 946_684_800 * SECOND, 1_600_000_000 * SECOND)
+
+
+async def test_a_backfill_one_after_another(kept: Scene) -> None:
+    """The ticker makes the next one when the last one has ended; a pause holds them; no more wait than one
+    call fills in. A rule that allows overlaps has them at once, unless its caller wants otherwise."""
+    async with kept.engine() as recurrences:
+        made, _ = await recurrences.put(kept.topic, DAILY)
+        end = made.standing.settled
+        since = end - 3 * 86_400 * SECOND
+        filled = await recurrences.backfill(kept.topic, "r", since, end)
+        assert (filled.occurrences, filled.waiting) == (3, 2)
+        with pytest.raises(InvalidField, match=r"^end_time: has 499 instants before it, and 2 of another"):
+            await recurrences.backfill(kept.topic, "r", end - 499 * 86_400 * SECOND, end)
+        await recurrences.pause(kept.topic, "r")
+        await kept.end_all()
+        assert (await recurrences.get(kept.topic, "r")).standing.to_fill == 2
+        await recurrences.resume(kept.topic, "r")
+        for left in (1, 0):
+
+            async def has_come(left: int = left) -> bool:
+                return (await recurrences.get(kept.topic, "r")).standing.to_fill == left
+
+            await until(has_come, "the next one comes")
+            assert await kept.end_all() == 1
+        standing = (await recurrences.get(kept.topic, "r")).standing
+        assert (standing.runs, standing.left_out, standing.filling) == (3, {}, ())
+        await recurrences.put(kept.topic, replace(DAILY, overlap=Overlap.ALLOW))
+        assert (await recurrences.backfill(kept.topic, "r", since, end)).waiting == 0
+        await kept.end_all()
+        filled = await recurrences.backfill(kept.topic, "r", since, end, overlap=Overlap.BUFFER)
+        assert (filled.occurrences, filled.waiting) == (3, 2)
+    async with kept.engine(dispatch="list") as recurrences:
+        with pytest.raises(
+            InvalidField, match=r"^overlap: is buffer, and the topic's due timers go to a list"
+        ):
+            await recurrences.backfill(kept.topic, "r", since, end, overlap=Overlap.BUFFER)
+
+
+async def test_all_that_waits_is_cancelled(kept: Scene) -> None:
+    """More than a call takes, and more than the history knows; also once the
+    recurrence is gone, as it is when a delete has failed half way."""
+    daily = replace(DAILY, rule=Rule(every=3600 * SECOND), overlap=Overlap.ALLOW)
+    async with kept.engine() as recurrences:
+        made, _ = await recurrences.put(kept.topic, daily)
+        await recurrences.put(kept.topic, replace(daily, recurrence_id="r@x"))
+        end = made.standing.settled
+        for days in (20, 18):
+            await recurrences.backfill(kept.topic, "r", end - days * 86_400 * SECOND, end, apart=SECOND)
+        await recurrences.trigger(kept.topic, "r@x")
+        assert await recurrences.remove(kept.topic, "r") is not None
+        names = await recurrences.occurrences(kept.topic, "r")
+        assert (len(names), names) == (480 + 432, sorted(set(names)))
 
 
 async def test_what_is_kept_back_when_the_policy_changes(kept: Scene) -> None:
@@ -243,8 +394,53 @@ async def test_zones_that_have_changed_while_one_is_kept_back(kept: Scene) -> No
         updated = replace(found.standing, next=made.standing.next, tzdata=TZDATA)
         assert updated_standing(found) == updated
         layout = Layout(kept.topic)
-        await ZoneUpdates(store, None)._update(layout, found)  # type: ignore[arg-type]
+        await ZoneUpdates(store, None, Computing(OneThread()))._update(layout, found)  # type: ignore[arg-type]
         assert [each.standing for each in (await store.due(kept.topic, 9)).kept] == [updated]
+
+
+@pytest.mark.parametrize("way_out", ["put", "resume"])
+async def test_a_clock_that_was_years_ahead(kept: Scene, way_out: str) -> None:
+    """What is settled years ahead goes on from now; a clock that was ahead by an hour repeats nothing."""
+    async with kept.engine() as recurrences:
+        made, _ = await recurrences.put(kept.topic, DAILY)
+        now, day = made.standing.settled, 86_400 * SECOND
+        other = replace(DAILY, payload=b"y")
+
+        async def call() -> Standing:
+            if way_out == "resume":
+                return (await recurrences.resume(kept.topic, "r")).standing
+            wanted = other if (await recurrences.get(kept.topic, "r")).recurrence == DAILY else DAILY
+            return (await recurrences.put(kept.topic, wanted))[0].standing
+
+        ahead = now + 3_650 * day
+        filling = Filling((now - day,), 2, ahead)
+        await kept.change(made, settled=ahead, next=ahead + day, filling=(filling,))
+        going = await call()
+        assert (going.version, going.next) == (2, made.standing.next)
+        assert going.filling[0].due <= going.settled < now + day
+        await kept.change(made, settled=now + day // 2, next=now + day, filling=())
+        assert (await call()).next == now + day
+        await kept.change(made, settled=ahead, next=None)
+        assert (await call()).next == made.standing.next
+        await recurrences.put(kept.topic, replace(other, max_runs=3))
+        await kept.change(made, settled=ahead, next=None, runs=3)
+        assert (await recurrences.resume(kept.topic, "r")).standing.next is None
+
+
+async def test_a_clock_that_has_stepped_back_by_hours(kept: Scene) -> None:
+    """What is kept back waits until the clock is where it was, unless somebody pauses and resumes."""
+    async with kept.engine() as recurrences:
+        made, _ = await recurrences.put(kept.topic, replace(DAILY, overlap=Overlap.BUFFER))
+        now, hours = made.standing.settled, 5 * 3600 * SECOND
+        async with kept.store() as store:
+            _, found = await store.get(kept.topic, "r")
+            assert found is not None
+            standing = replace(found.standing, buffered=now, next=now + 99 * hours)
+            assert await store.keep(kept.topic, found, found.recurrence, standing, now + hours, reason="put")
+            assert (await store.due(kept.topic, 9)).next == now + hours + SECOND
+        await recurrences.pause(kept.topic, "r")
+        await recurrences.resume(kept.topic, "r")
+        await until_ticked(recurrences, kept.topic, 1)
 
 
 async def test_calls_about_what_is_not_there_follow_nothing(kept: Scene) -> None:

@@ -32,6 +32,9 @@ OF_RECUR = {
     "a recurrence comes over one that stands": Break(
         "lib/move", "recurrences-that-stand-stay", "if true then"
     ),
+    "a recurrence without a standing blocks the move": Break(
+        "lib/move", "parts-may-be-missing", "redis.call('HSET', standings, name, what[3])"
+    ),
 }
 
 pauses = partial(recur.test_a_change_while_a_turn_is_computed, change="pause")
@@ -60,4 +63,5 @@ KILLERS: dict[str, tuple[Scenario, ...]] = {
     "what is not due is read": (recur.test_what_is_due,),
     "recurrences stay behind": (recur.test_a_recurrence_moves,),
     "a recurrence comes over one that stands": (recur.test_a_recurrence_moves_that_is_there_already,),
+    "a recurrence without a standing blocks the move": (recur.test_a_recurrence_moves_that_lacks_a_part,),
 }

@@ -314,6 +314,22 @@ async def test_a_recurrence_moves_that_is_there_already(bench: Bench) -> None:
     assert (due.next, due.kept) == (made.standing.next, [])
 
 
+async def test_a_recurrence_moves_that_lacks_a_part(bench: Bench) -> None:
+    """Somebody has removed where it stands, and when to look at it. It is looked at where it comes to, so
+    that a relay tells that it can't be read."""
+    old, new = bench.at("1 2 2 4"), bench.at("3 2 2 4")
+    await put(bench.at("1 1 2"))
+    for name, remove in (("standings", "HDEL"), ("ticks", "ZREM")):
+        bench.raw.execute_command(remove, KeyNames().key(name, old.topic), "r")
+    batch = await bench.redis.call(move.leave(old.topic, "c", ["r"]))
+    try:
+        (word,) = await bench.redis.call(move.put(new.topic, batch))
+    except StoreRefused as refused:
+        raise AssertionError("the move goes no further") from refused
+    due = await store(bench).due(new.topic, 9)
+    assert (word, due.kept, due.unread) == (b"PUT", [], ["r"])
+
+
 # ---------------------------------------------------------------------------------- reading
 
 

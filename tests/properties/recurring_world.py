@@ -28,7 +28,7 @@ from relay.core.recurring.recurrence import (
     Turned,
 )
 from relay.core.recurring.rule import Rule
-from relay.core.recurring.turns import triggered, turn
+from relay.core.recurring.turns import backfilled, triggered, turn
 from relay.store.partitions.carrying import Carrier
 from relay.store.partitions.recurrences import RedisRecurrences
 from tests.worlds.scripts.asking import NOW
@@ -67,6 +67,8 @@ class RecurringWorld(RuleBasedStateMachine):
         """How often each occurrence was taken in, as the scripts answered."""
         self.since: int | None = None
         """The first nominal instant that the recurrence has to account for; None while there is none."""
+        self.asked = 0
+        """How many further runs people have asked for."""
         self.version = 0
         self.put()
 
@@ -109,7 +111,7 @@ class RecurringWorld(RuleBasedStateMachine):
             self.computed.remove(made)
         self.note(made)
 
-    def note(self, made: Turn) -> None:
+    def note(self, made: Turn) -> Turned:
         stood = self.lives(made.kept.standing.last)
         there = {each.timer_id for each in made.occurrences if self.lives(each.timer_id)}
         (word,) = self.run(self.store.turn(self.bench.topic, [made], self.bench.now))
@@ -118,6 +120,7 @@ class RecurringWorld(RuleBasedStateMachine):
             new = [each for each in made.occurrences if each.timer_id not in there]
             self.came.update(each.timer_id for each in new)
             assert all(self.due(each.timer_id) <= self.bench.now for each in new), "nothing is early"
+        return word
 
     def lives(self, timer_id: str) -> bool:
         return self.bench.raw.zscore(self.bench.timeline, timer_id) is not None
@@ -154,7 +157,7 @@ class RecurringWorld(RuleBasedStateMachine):
         standing = Standing(version=1, next=first)
         done = self.run(self.store.keep(self.bench.topic, None, self.wanted, standing, now, reason="put"))
         assert done
-        self.since, self.came = first, Counter()
+        self.since, self.came, self.asked = first, Counter(), 0
 
     @rule()
     def put_again(self) -> None:
@@ -181,12 +184,23 @@ class RecurringWorld(RuleBasedStateMachine):
             now = self.bench.now
             self.run(self.store.keep(self.bench.topic, kept, self.wanted, standing, now, reason="paused"))
 
-    @rule()
-    def trigger(self) -> None:
-        """Now, beside the rule."""
-        kept = self.read()
-        if kept is not None:
-            self.note(triggered(kept, self.bench.now))
+    @rule(
+        minutes=st.sampled_from([0, 0, 0, 1, 3]),
+        apart=st.sampled_from([0, 45]),
+        overlap=st.sampled_from(Overlap),
+    )
+    def ask(self, minutes: int, apart: int, overlap: Overlap) -> None:
+        """For a run now, beside the rule; or for the minutes before, at once or one after another."""
+        kept, now = self.read(), self.bench.now
+        if kept is None:
+            return
+        made = triggered(kept, now)
+        if minutes:
+            nominals = [now - now % MINUTE - n * MINUTE for n in range(minutes, 0, -1)]
+            apart = 0 if overlap is Overlap.ALLOW else apart * SECOND  # they are made ahead of their time
+            made = backfilled(kept, nominals, now, apart, overlap)
+        if self.note(made) is Turned.DONE:
+            self.asked += minutes or len(made.occurrences)
 
     def is_nominal(self, timer_id: str) -> bool:
         return "~" not in timer_id
@@ -216,5 +230,7 @@ class RecurringWorld(RuleBasedStateMachine):
         assert [name for name, count in self.came.items() if count > 1] == []
         nominal = sum(map(self.is_nominal, self.came))
         buffered = standing.buffered is not None
-        assert nominal + left + buffered == passed, (write_instant(standing.next), standing)
+        held = standing.held is not None
+        assert nominal + left + buffered + held == passed, (write_instant(standing.next), standing)
         assert standing.runs == len(self.came)
+        assert len(self.came) - nominal + standing.to_fill == self.asked, "what is asked for comes once"

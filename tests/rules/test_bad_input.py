@@ -17,7 +17,7 @@ WEEKDAYS = "0 to 7, or SUN to SAT, such a day with L, or with # and 1 to 5"
 FREQUENCIES = "YEARLY, MONTHLY, WEEKLY, DAILY, HOURLY, MINUTELY, SECONDLY"
 TIMES = "a time such as 20261231T235959Z in UTC, 20261231T235959 on the wall, or 20261231"
 LENGTH = "is not a length of time: write one such as 90s, 1h30m or 10 minutes"
-NEVER = "all its dates are excluded or behind UNTIL, or it names dates that don't exist"
+NEVER = "all its dates are excluded or behind UNTIL, or none comes within a hundred years of DTSTART"
 MACROS = "@yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly, or @every 90s"
 
 
@@ -149,6 +149,7 @@ def test_rrule(rrule: str, problem: str) -> None:
         "DTSTART:20260105\nRRULE:FREQ=DAILY;UNTIL=20260101",
         "DTSTART:20260105\nRRULE:FREQ=DAILY;UNTIL=20260105\nEXDATE:20260105",
         "FREQ=MONTHLY;BYMONTHDAY=1;BYSETPOS=2",
+        "FREQ=HOURLY;INTERVAL=1000000;BYDAY=SA",
     ],
 )
 def test_an_rrule_that_never_fires_is_refused_soon(rrule: str) -> None:

@@ -87,3 +87,30 @@ def test_count_counts_instants_where_a_rule_goes_by_elapsed_time() -> None:
     text = "DTSTART:20261025T010000\nRRULE:FREQ=HOURLY;COUNT=4"
     told_now = told(Rule(rrule=text, zone="Europe/Berlin"), 9, "2026-10-01T00:00:00+00:00")
     assert told_now == ["10-25 01:00", "10-25 02:00", "10-25 02:00", "10-25 03:00"]
+
+
+NEW_YEARS_EVE = "BYMONTH=12;BYMONTHDAY=31"
+SPARSE = [
+    ("MINUTELY", 999_983, 60, "BYDAY=MO"),
+    ("SECONDLY", 1_000_000, 1, NEW_YEARS_EVE),
+    ("SECONDLY", 777_777, 1, "BYDAY=MO"),
+    ("HOURLY", 25, 3_600, NEW_YEARS_EVE),
+    ("HOURLY", 7_777, 3_600, "BYDAY=MO"),
+]
+
+
+@pytest.mark.parametrize(
+    ("frequency", "interval", "unit", "dates"), SPARSE, ids=[f"{f} {n}" for f, n, _, _ in SPARSE]
+)
+def test_an_interval_longer_than_a_day(frequency: str, interval: int, unit: int, dates: str) -> None:
+    """On few dates, years may lie between two instants. Held to plain arithmetic."""
+    step = timedelta(seconds=interval * unit)
+    times = (EPOCH + step * n for n in range(timedelta(days=50_000) // step))
+    if dates == NEW_YEARS_EVE:
+        right = [each for each in times if (each.month, each.day) == (12, 31)]
+    else:
+        right = [each for each in times if each.weekday() == 0]
+    rule = compile_rule(Rule(rrule=f"FREQ={frequency};INTERVAL={interval};{dates}"))
+    found = [each.instant for each in islice(rule.after(-1), len(right))]
+    assert found == [each // timedelta(microseconds=1) for each in (when - EPOCH for when in right)]
+    assert next(iter(rule.after(found[-2]))).instant == found[-1]

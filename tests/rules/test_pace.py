@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import date, timedelta
+
 import pytest
 
-from relay.core.errors import InvalidField
+from relay.core.errors import InvalidField, RuleOver
 from relay.core.recurring.rule import Fold, Rule
 from relay.rules import check_pace, compile_rule
 from tests.rules.test_turned_clocks import micros
@@ -22,7 +25,8 @@ def check(rule: Rule, shortest: int = MINUTE, calendar: tuple[str, ...] = ()) ->
 
 
 def test_neighbours_that_are_too_close() -> None:
-    pair = "2026-01-01T00:00:30Z and 2026-01-01T00:01:00Z, 30 s apart; the topic allows 60 s and more"
+    allowed = "the topic allows 60 s and more: see its min_recurrence_interval"
+    pair = f"2026-01-01T00:00:30Z and 2026-01-01T00:01:00Z, 30 s apart; {allowed}"
     assert check(Rule(cron="*/30 * * * * *")) == f"rule.cron: fires at {pair}"
     assert check(Rule(every=30_000_000)) == f"rule.every: fires at {pair}"
     assert check(Rule(cron="@every 30s")) == f"rule.cron: fires at {pair}"
@@ -58,10 +62,37 @@ def test_a_rule_that_never_fires_from_now_on() -> None:
     until = Rule(rrule="DTSTART:20200101\nRRULE:FREQ=DAILY;UNTIL=20251231")
     assert check(until) == "rule.rrule: never fires from now on: all its instants are over"
     yearly = Rule(cron="0 0 1 2 *", leave_out=("2026-02-01",), ends=NOW + 300 * 86_400_000_000)
-    assert (
-        check(yearly)
-        == "rule.cron: never fires from now on: its next 10000 instants are left out by dates, or lie in gaps"
-    )
+    left = "rule.cron: never fires from now on: all that are left of its instants are left out by dates, or"
+    assert check(yearly).startswith(left)
+    for each in (over, until, yearly):
+        with pytest.raises(RuleOver):
+            check_pace(each, compile_rule(each), NOW, MINUTE)
+
+
+def test_a_rule_that_fires_in_no_hundred_years() -> None:
+    """Its next instant is in 2112."""
+    rule = Rule(rrule="DTSTART:19700103\nRRULE:FREQ=HOURLY;INTERVAL=1000000;BYDAY=SA")
+    assert check(rule) == "rule.rrule: does not fire within a hundred years of 2026-01-01T00:00:00Z"
+
+
+def test_a_rule_that_never_fires_at_all() -> None:
+    """It is not over: nobody could have meant it."""
+    day = 86_400_000_000
+    days = tuple(str(date(2025, 12, 1) + timedelta(n)) for n in range(11_000))
+    daily = Rule(cron="0 0 * * *", starts=NOW - 30 * day, leave_out=days)
+    for rule, why in (
+        (
+            Rule(cron="0 0 1 2 *", starts=NOW - 300 * day, ends=NOW - 10 * day),
+            "never fires: it has no instants",
+        ),
+        (replace(daily, ends=NOW), "never fires: all its instants are left out by dates, or lie in gaps"),
+        (replace(daily, ends=NOW + 9 * day), "never fires: all its instants are left out by dates, or lie"),
+        (daily, "its next 10000 instants are left out by dates, or lie in gaps"),
+    ):
+        assert why in check(rule)
+        with pytest.raises(InvalidField) as refused:
+            check_pace(rule, compile_rule(rule), NOW, MINUTE)
+        assert not isinstance(refused.value, RuleOver)
 
 
 @pytest.mark.parametrize(

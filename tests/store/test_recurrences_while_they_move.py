@@ -11,6 +11,7 @@ import pytest
 
 from relay.core.errors import OtherLayout
 from relay.core.instants import SECOND
+from relay.core.partitions import LEAVING, Layout, own_name
 from relay.core.recurring.nominal import Nominal
 from relay.core.recurring.recurrence import (
     CatchUp,
@@ -21,10 +22,11 @@ from relay.core.recurring.recurrence import (
     Turn,
     Turned,
 )
-from relay.core.recurring.rule import Rule
+from relay.core.recurring.rule import Rule, occurrence_name
 from relay.core.recurring.turns import turn
 from relay.store.partitions.recurrences import RedisRecurrences
 from relay.store.server.server import Server
+from relay.store.verbs import move
 from tests.store.moving import Relay
 
 if TYPE_CHECKING:
@@ -107,6 +109,61 @@ async def test_recurrences_tick_while_they_move(
             assert standing.next is None
             assert standing.runs + sum(standing.left_out.values()) == MOST == ticks.accounted[name]
     assert set(ticks.came.values()) == {1}
+
+
+async def test_occurrences_are_found_wherever_they_are(valkey: RunningServer, keyspace: Keyspace) -> None:
+    """Where they leave, on their way, and where they belong."""
+    topic = keyspace.topic()
+    keyspace.allow(f"*{topic}*")
+    async with Server(valkey.url, connections=1, timeout=60.0) as server:
+        relay = Relay(server, topic, partitions=2)
+        await relay.layouts.ask(topic)
+        names = {each: [occurrence_name(each, FIRST + n * SECOND) for n in range(12)] for each in NAMES}
+        for some in names.values():
+            await relay.put(*some, f"{some[0]}~2", f"{some[0]}!")
+        layout = await relay.moves.begin(topic, 4)
+        leaving = next(name for name in NAMES if layout.partition(name).endswith(LEAVING))
+        await relay.carrier.take(layout, layout.partition(leaving), "t", names[leaving][:3])
+        await server.call(move.leave(own_name(layout.partition(leaving)), "t", names[leaving][3:6]))
+        store = RedisRecurrences(server, relay.carrier)
+        for name in NAMES:
+            wanted = sorted([*names[name], f"{names[name][0]}~2"])
+            assert await store.occurrences(layout, name) == wanted
+
+
+async def test_records_that_lack_a_part_move_too(valkey: RunningServer, keyspace: Keyspace) -> None:
+    """Somebody has removed a standing, or a look. The move ends; what can't be read is told where it is, and
+    a put sets it right."""
+    topic = keyspace.topic()
+    keyspace.allow(f"*{topic}*")
+    wanted = {name: Recurrence(name, Rule(every=SECOND), b"x") for name in NAMES}
+    async with Server(valkey.url, connections=1, timeout=60.0) as server:
+        relay = Relay(server, topic, partitions=2)
+        await relay.layouts.ask(topic)
+        store = RedisRecurrences(server, relay.carrier)
+        for name, each in wanted.items():
+            assert await store.keep(relay.at(name), None, each, Standing(1, FIRST), FIRST, reason="put")
+        layout = await relay.moves.begin(topic, 4)
+        leaving = {name: own_name(layout.partition(name)) for name in NAMES if is_leaving(layout, name)}
+        lacking = list(leaving)[::3]
+        with valkey.client() as raw:
+            for name in lacking:
+                raw.hdel(server.keys.key("standings", leaving[name]), name)
+            for name in list(leaving)[1::3]:
+                raw.zrem(server.keys.key("ticks", leaving[name]), name)
+        with anyio.fail_after(60):
+            await relay.moves.run(layout, nothing)
+        found = [await store.due(partition, 99) for partition in relay.layout.partitions]
+        assert sorted(name for due in found for name in due.unread) == sorted(lacking)
+        read = sorted(each.recurrence.recurrence_id for due in found for each in due.kept)
+        assert read == sorted(set(NAMES) - set(lacking))
+        name = lacking[0]
+        assert (await store.get(relay.at(name), name))[1] is None
+        assert await store.keep(relay.at(name), None, wanted[name], Standing(1, FIRST), FIRST, reason="put")
+
+
+def is_leaving(layout: Layout, name: str) -> bool:
+    return layout.partition(name).endswith(LEAVING)
 
 
 def nominals(kept: StoredRecurrence) -> list[Nominal]:

@@ -11,7 +11,6 @@ from relay.core import validate
 from relay.core.errors import InvalidField
 from relay.core.ports import MAX_PER_CALL
 from relay.core.recurring.recurrence import Recurrence, StoredRecurrence
-from relay.core.timers import Change, Changed
 from relay.engine.recurring.recurrences import MOST_SHOWN, Put, Recurrences
 from relay.rules import TZDATA
 from relay.v1 import recurrence_service_pb2 as pb
@@ -49,8 +48,8 @@ class RecurrenceKeeper(Protocol):  # see 0095
         """Return the topic's limit."""
         ...
 
-    async def cancel(self, topic: str, timer_id: str) -> Changed:
-        """Remove a timer."""
+    async def cancel_occurrences(self, topic: str, recurrence_id: str) -> int:
+        """Remove all occurrences of a recurrence that have not ended, and return how many."""
         ...
 
 
@@ -111,7 +110,10 @@ class RecurrenceCalls:
             since = validate.due(times.instant("after_time", request.after_time), "after_time")
         with values.fields_of(""):
             rule = values.rule(request.rule)
-            found = await self._engine.recurrences.preview(rule, request.count or DEFAULT_SHOWN, since)
+            topic = self._engine.admit("topic", request.topic) if request.topic else ""
+            found = await self._engine.recurrences.preview(
+                rule, request.count or DEFAULT_SHOWN, since, topic=topic
+            )
         return pb.PreviewRecurrenceResponse(instants=[values.shown(each) for each in found], tzdata=TZDATA)
 
     async def pause(self, request: pb.PauseRecurrenceRequest) -> pb.PauseRecurrenceResponse:
@@ -138,23 +140,25 @@ class RecurrenceCalls:
         topic, recurrence_id = self._names(request)
         since, until = values.between(request)
         apart = validate.delay(times.length("interval", request.interval), "interval")
-        done = await self._engine.recurrences.backfill(topic, recurrence_id, since, until, apart=apart)
+        overlap = values.backfill_overlap(request)
+        done = await self._engine.recurrences.backfill(
+            topic, recurrence_id, since, until, apart=apart, overlap=overlap
+        )
         return pb.BackfillRecurrenceResponse(
             occurrences=done.occurrences,
             first_time=values.moment(done.first),
             last_time=values.moment(done.last),
+            waiting=done.waiting,
         )
 
     async def delete(self, request: pb.DeleteRecurrenceRequest) -> pb.DeleteRecurrenceResponse:
-        """Remove a recurrence, and what waits of it if that is asked for."""
+        """Remove a recurrence, and what waits of it if that is asked for; also where it is gone already, so
+        that a call that failed can be made again."""
         topic, recurrence_id = self._names(request)
         kept = await self._engine.recurrences.remove(topic, recurrence_id)
         response = pb.DeleteRecurrenceResponse(deleted=kept is not None)
-        if kept is not None and request.cancel_waiting:
-            latest = dict.fromkeys((*(past.timer_id for past in kept.standing.recent), kept.standing.last))
-            for timer_id in filter(None, latest):
-                change, _ = await self._engine.cancel(topic, timer_id)
-                response.cancelled += change is Change.CANCELLED
+        if request.cancel_waiting:
+            response.cancelled = await self._engine.cancel_occurrences(topic, recurrence_id)
         return response
 
     async def history(self, request: pb.GetRecurrenceHistoryRequest) -> pb.GetRecurrenceHistoryResponse:

@@ -55,6 +55,11 @@ OVERLAPS = {
     pb.OVERLAP_POLICY_ALLOW: Overlap.ALLOW,
     pb.OVERLAP_POLICY_CANCEL: Overlap.CANCEL,
 }
+BACKFILLS = {
+    pb.OVERLAP_POLICY_UNSPECIFIED: None,
+    pb.OVERLAP_POLICY_BUFFER: Overlap.BUFFER,
+    pb.OVERLAP_POLICY_ALLOW: Overlap.ALLOW,
+}
 CATCH_UPS = {
     pb.CATCH_UP_POLICY_UNSPECIFIED: CatchUp.LATEST,
     pb.CATCH_UP_POLICY_LATEST: CatchUp.LATEST,
@@ -83,7 +88,7 @@ def fields_of(path: str) -> Generator[None, None, None]:
         field, problem = NAMES.get(failure.field, failure.field), failure.problem
         for core, here in NAMES.items():
             problem = problem.replace(core, here)
-        raise InvalidField(path + field, problem) from None
+        raise type(failure)(path + field, problem) from None
 
 
 # Messages to values
@@ -226,6 +231,16 @@ def between(request: pb.BackfillRecurrenceRequest) -> tuple[int, int]:
     return since, until
 
 
+def backfill_overlap(request: pb.BackfillRecurrenceRequest) -> Overlap | None:
+    """Whether the occurrences of a backfill come all at once, or one after another; None: as the recurrence
+    has it."""
+    if request.overlap not in BACKFILLS:
+        problem = "is not one for a backfill, of which nothing is left out or cancelled"
+        right = "send ALLOW for all at once or BUFFER for one after another, or leave it out"
+        raise InvalidField("overlap", f"{problem}; {right}")
+    return BACKFILLS[request.overlap]
+
+
 # Values to messages
 
 
@@ -242,6 +257,7 @@ def recurrence(topic: str, kept: StoredRecurrence, *, brief: bool = False) -> pb
         runs=standing.runs,
         left_out={reason.value: count for reason, count in standing.left_out.items()},
         buffered_time=moment(standing.buffered),
+        to_fill=standing.to_fill,
         pause_time=moment(standing.paused),
         pause_note=standing.note,
         tzdata=standing.tzdata,

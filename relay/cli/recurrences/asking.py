@@ -14,7 +14,13 @@ from relay.cli.terminal import known_topics, output, parse, tables
 from relay.cli.terminal.exits import BAD_INPUT, NOT_FOUND, fail
 from relay.cli.terminal.relay_connection import RelayConnection
 from relay.client import RelayClient
-from relay.client.calls.recurrence_values import PutResult, RecurOptions, Recurrence, RuleFields
+from relay.client.calls.recurrence_values import (
+    BackfillOverlap,
+    PutResult,
+    RecurOptions,
+    Recurrence,
+    RuleFields,
+)
 
 MAX_PAGE = 500
 
@@ -73,6 +79,16 @@ class TypedPolicies:
     jitter: str | None
     expire_after: str | None
     max_runs: int
+
+
+@dataclass(frozen=True, slots=True)
+class TypedBackfill:
+    """The options that say which instants are filled in, and how."""
+
+    start: str
+    end: str
+    interval: str
+    overlap: str | None
 
 
 def options(rule: TypedRule, content: TypedContent, policies: TypedPolicies) -> RecurOptions:
@@ -177,20 +193,20 @@ def preview(
     """Show instants of a rule that is given, or of one that is kept."""
     after_time = parse.instant(after, "--after") if after is not None else None
     given: RuleFields = {}
-    if topic is None:
+    if recurrence_id is None:
         given = cast("RuleFields", rule.read())
-    elif recurrence_id is None:
-        fail("give TOPIC and ID, or neither", BAD_INPUT)
     elif rule != NO_RULE:
         fail("TOPIC and ID name a rule, and the options say another rule; give one of the two", BAD_INPUT)
     else:
-        found = connection.ask(lambda client: client.recurrences.get(topic, recurrence_id))
+        kept_in, topic = topic or "", None  # whose rule stands already, and goes on
+        found = connection.ask(lambda client: client.recurrences.get(kept_in, recurrence_id))
         if found is None:
-            _fail_missing(topic, recurrence_id)
+            _fail_missing(kept_in, recurrence_id)
         else:
             given = rule_of(found)
+    meant = topic or ""
     instants = connection.ask(
-        lambda client: client.recurrences.preview(count=count, after_time=after_time, **given)
+        lambda client: client.recurrences.preview(topic=meant, count=count, after_time=after_time, **given)
     )
     if as_json:
         for each in instants:
@@ -262,20 +278,24 @@ def backfill(
     connection: RelayConnection,
     topic: str,
     recurrence_id: str,
-    start: str,
-    end: str,
-    interval: str,
+    given: TypedBackfill,
     as_json: bool,
 ) -> None:
     """Make occurrences for instants that have passed."""
-    since, until = parse.past(start, "--from"), parse.past(end, "--to")
-    apart = parse.length(interval, "--interval")
+    since, until = parse.past(given.start, "--from"), parse.past(given.end, "--to")
+    apart = parse.length(given.interval, "--interval")
+    overlap = cast("BackfillOverlap | None", given.overlap)
     done = connection.ask(
-        lambda client: client.recurrences.backfill(topic, recurrence_id, since, until, interval=apart)
+        lambda client: client.recurrences.backfill(
+            topic, recurrence_id, since, until, interval=apart, overlap=overlap
+        )
     )
     first, last = shown.iso(done.first_time), shown.iso(done.last_time)
     if as_json:
-        output.document({"occurrences": done.occurrences, "first_time": first, "last_time": last})
+        output.document({**done._asdict(), "first_time": first, "last_time": last})
+    elif done.waiting:
+        made = f"{done.occurrences - done.waiting} of {_count(done.occurrences)}"
+        typer.echo(f"made {made}, of the instants from {first} to {last}; the others come one after another")
     elif done.occurrences:
         typer.echo(f"made {_count(done.occurrences)}, of the instants from {first} to {last}")
     else:
@@ -294,7 +314,11 @@ def delete(
     elif done:
         told = f", and cancelled {_count(done.cancelled)}" if cancel_waiting else ""
         typer.echo(f"deleted {output.name(topic, recurrence_id)}{told}")
-    if not done:
+    elif done.cancelled:
+        typer.echo(
+            f"cancelled {_count(done.cancelled)} of {output.name(topic, recurrence_id)}, which was gone"
+        )
+    if not done and not done.cancelled:
         _fail_missing(topic, recurrence_id)
 
 

@@ -49,6 +49,13 @@ class Overlaps(StrEnum):
     cancel = "cancel"
 
 
+class BackfillOverlaps(StrEnum):
+    """What --overlap of a backfill can be."""
+
+    buffer = "buffer"
+    allow = "allow"
+
+
 class CatchUps(StrEnum):
     """What --catch-up can be."""
 
@@ -241,11 +248,13 @@ def list_(
 def preview(
     topic: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Argument(metavar="[TOPIC", help="The topic of a recurrence that is kept."),
+        typer.Argument(
+            metavar="[TOPIC", help="The topic of a recurrence that is kept, or that the rule is for."
+        ),
     ] = None,
     recurrence_id: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Argument(metavar="ID]", help="Its name. Without the two, the options say the rule."),
+        typer.Argument(metavar="[ID]]", help="Its name. Without it, the options say the rule."),
     ] = None,
     cron: Cron = None,
     rrule: Rrule = None,
@@ -334,6 +343,14 @@ def backfill(
     interval: Annotated[
         str, typer.Option("--interval", metavar="LENGTH", help="Each is due this long after the one before.")
     ] = "0s",
+    overlap: Annotated[
+        Optional[BackfillOverlaps],  # noqa: UP045
+        typer.Option(
+            "--overlap",
+            help="Whether the next one waits until the last one has ended, or all come at once. "
+            "Default: allow if the recurrence has that, else buffer.",
+        ),
+    ] = None,
     target: Target = DEFAULT_TARGET,
     timeout: Timeout = None,
     as_json: Json = False,
@@ -342,7 +359,8 @@ def backfill(
     from relay.cli.recurrences import asking
     from relay.cli.terminal.relay_connection import RelayConnection
 
-    asking.backfill(RelayConnection(target, timeout), topic, recurrence_id, start, end, interval, as_json)
+    between = asking.TypedBackfill(start, end, interval, overlap)
+    asking.backfill(RelayConnection(target, timeout), topic, recurrence_id, between, as_json)
 
 
 @app.command()
@@ -350,13 +368,13 @@ def delete(
     topic: TopicName,
     recurrence_id: RecurrenceId,
     cancel_waiting: Annotated[
-        bool, typer.Option("--cancel-waiting", help="Cancel its latest occurrences that have not ended, too.")
+        bool, typer.Option("--cancel-waiting", help="Cancel its occurrences that have not ended, too.")
     ] = False,
     target: Target = DEFAULT_TARGET,
     timeout: Timeout = None,
     as_json: Json = False,
 ) -> None:
-    """Remove a recurrence; exit 3 if the topic has no such recurrence."""
+    """Remove a recurrence; exit 3 if the topic has no such recurrence, and no occurrence to cancel."""
     from relay.cli.recurrences import asking
     from relay.cli.terminal.relay_connection import RelayConnection
 

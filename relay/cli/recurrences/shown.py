@@ -68,6 +68,7 @@ def document(found: RecurrenceInfo) -> dict[str, Any]:
         "runs": found.runs,
         "left_out": dict(found.left_out),
         "buffered_time": iso(found.buffered_time),
+        "to_fill": found.to_fill,
         "paused": found.paused,
         "pause_time": iso(found.pause_time),
         "pause_note": found.pause_note,
@@ -89,6 +90,7 @@ def rows(found: Recurrence) -> list[tuple[str, str]]:
         ("runs", str(found.runs)),
         ("left out", counts(found) or "none"),
         *([("buffered", iso(found.buffered_time) or "")] if found.buffered_time else []),
+        *([("to fill in", str(found.to_fill))] if found.to_fill else []),
         ("paused", pause_of(found)),
         ("time zones", found.tzdata),
     ]

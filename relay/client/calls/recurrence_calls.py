@@ -29,6 +29,7 @@ from relay.client.calls.channel import (
 from relay.client.calls.recurrence_values import (
     MAX_NOTE_BYTES,
     Backfilled,
+    BackfillOverlap,
     DeletedRecurrence,
     NominalInstant,
     PastInstant,
@@ -41,6 +42,7 @@ from relay.client.calls.recurrence_values import (
     read_backfilled,
     read_instant,
     read_past,
+    to_overlap,
     to_rule,
     to_spec,
 )
@@ -98,11 +100,12 @@ def page(
 
 
 def preview(
-    options: RuleFields, count: int, after_time: datetime | None, timeout: float
+    options: RuleFields, topic: str, count: int, after_time: datetime | None, timeout: float
 ) -> Steps[list[NominalInstant]]:
     """Read the next instants of a rule. Raises `InvalidArgument`, whose field is the name of the argument."""
     arguments.check_count(count, "count", 1, MAX_SHOWN)
-    request = pb.PreviewRecurrenceRequest(rule=to_rule(options), count=count)
+    arguments.check_text(topic, "topic")
+    request = pb.PreviewRecurrenceRequest(rule=to_rule(options), count=count, topic=topic)
     if after_time is not None:
         request.after_time.CopyFrom(arguments.to_timestamp(after_time, "after_time"))
     with _arguments():
@@ -144,6 +147,7 @@ def backfill(
     start_time: datetime,
     end_time: datetime,
     interval: Seconds,
+    overlap: BackfillOverlap | None,
     timeout: float,
 ) -> Steps[Backfilled]:
     """Make occurrences for instants that have passed. Raises `NotFound`."""
@@ -154,6 +158,7 @@ def backfill(
         start_time=arguments.to_timestamp(start_time, "start_time"),
         end_time=arguments.to_timestamp(end_time, "end_time"),
         interval=arguments.to_duration(interval, "interval"),
+        overlap=to_overlap(overlap),
     )
     return read_backfilled((yield from _once(BACKFILL, request, timeout)))
 

@@ -30,6 +30,10 @@ CatchUp: TypeAlias = Literal["latest", "all", "none"]
 older than `catch_up_window`, a day unless it is given; none that is older than `catch_up_window`, a minute
 unless it is given."""
 
+BackfillOverlap: TypeAlias = Literal["buffer", "allow"]
+"""How the occurrences of a backfill come: one after another, the next one when the last one has ended; or all
+at once."""
+
 MAX_NAME_BYTES = 200
 MAX_NOTE_BYTES = 1_024
 MAX_RUNS = 2**63 - 1
@@ -150,6 +154,8 @@ class RecurrenceInfo:
     """How many nominal instants had none, by reason: `gap`, `calendar`, `paused`, `overlap`, `catch_up`."""
     buffered_time: datetime | None
     """The nominal instant whose occurrence is kept until the last one has ended."""
+    to_fill: int
+    """How many nominal instants of backfills still wait for their turn."""
     pause_time: datetime | None
     """Since when it is paused; None unless it is."""
     pause_note: str
@@ -222,11 +228,13 @@ class PastInstant:
 
 
 class Backfilled(NamedTuple):
-    """How many occurrences were made, and the nominal instants of the first and the last; None if none."""
+    """How many occurrences were made or wait for their turn, the nominal instants of the first and the last,
+    None if none, and how many of them wait."""
 
     occurrences: int
     first_time: datetime | None
     last_time: datetime | None
+    waiting: int
 
 
 class DeletedRecurrence(NamedTuple):
@@ -356,6 +364,11 @@ def _day(day: date | str, place: int) -> str:
     return day
 
 
+def to_overlap(overlap: BackfillOverlap | None) -> Any:
+    """Return the number for the wire. Raises `InvalidArgument`."""
+    return _policy({"overlap": overlap}, "overlap", pb.OverlapPolicy, "OVERLAP_POLICY_")
+
+
 def _policy(options: Mapping[str, Any], name: str, policies: EnumTypeWrapper, prefix: str) -> Any:
     given = options.get(name)
     if given is None:
@@ -399,6 +412,7 @@ def _read(recurrence: pb.Recurrence) -> dict[str, Any]:
         "runs": recurrence.runs,
         "left_out": dict(recurrence.left_out),
         "buffered_time": _moment(recurrence, "buffered_time"),
+        "to_fill": recurrence.to_fill,
         "pause_time": _moment(recurrence, "pause_time"),
         "pause_note": recurrence.pause_note,
         "tzdata": recurrence.tzdata,
@@ -433,7 +447,7 @@ def read_past(instant: pb.PastInstant) -> PastInstant:
 def read_backfilled(response: pb.BackfillRecurrenceResponse) -> Backfilled:
     """Read the message from the wire."""
     first, last = _moment(response, "first_time"), _moment(response, "last_time")
-    return Backfilled(response.occurrences, first, last)
+    return Backfilled(response.occurrences, first, last, response.waiting)
 
 
 def _word(policies: EnumTypeWrapper, prefix: str, number: int) -> str:

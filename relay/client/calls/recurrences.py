@@ -12,6 +12,7 @@ from relay.client.calls import recurrence_calls as calls
 from relay.client.calls.channel import SyncWire, Wire
 from relay.client.calls.recurrence_values import (
     Backfilled,
+    BackfillOverlap,
     DeletedRecurrence,
     NominalInstant,
     PastInstant,
@@ -63,11 +64,17 @@ class Recurrences:
                 return
 
     async def preview(
-        self, *, count: int = 10, after_time: datetime | None = None, **rule: Unpack[RuleFields]
+        self,
+        *,
+        topic: str = "",
+        count: int = 10,
+        after_time: datetime | None = None,
+        **rule: Unpack[RuleFields],
     ) -> Sequence[NominalInstant]:
         """Read the first `count` instants (1 to 1,000) of a rule after `after_time`, or from now on. Fewer
-        come if the rule ends. The arguments of the rule are those of `RelayClient.recur`."""
-        return await run(self._wire(), calls.preview(rule, count, after_time, self._timeout))
+        come if the rule ends. The arguments of the rule are those of `RelayClient.recur`. With a `topic`, a
+        rule that `recur` would refuse there, since it fires too often or never, is refused."""
+        return await run(self._wire(), calls.preview(rule, topic, count, after_time, self._timeout))
 
     async def pause(self, topic: str, recurrence_id: str, note: str = "") -> Recurrence:
         """Let no occurrence come until `resume`; what waits already stays. `note` says why, in at most 1,024
@@ -94,20 +101,26 @@ class Recurrences:
         end_time: datetime,
         *,
         interval: Seconds = 0.0,
+        overlap: BackfillOverlap | None = None,
     ) -> Backfilled:
         """Make occurrences for the instants from `start_time` to before `end_time`, which has passed,
         whatever has come of them before: at most 500, each due `interval` after the one before.
 
+        With the overlap `allow` all are made at once. With `buffer` they come one after another: the next one
+        when the last occurrence has ended as well. Without it they come at once if the recurrence itself has
+        `allow`, and otherwise one after another. `Recurrence.to_fill` tells how many still wait.
+
         A call that a relay has got is not repeated, as with `trigger`.
         """
-        steps = calls.backfill(topic, recurrence_id, start_time, end_time, interval, self._timeout)
+        steps = calls.backfill(topic, recurrence_id, start_time, end_time, interval, overlap, self._timeout)
         return await run(self._wire(), steps)
 
     async def delete(
         self, topic: str, recurrence_id: str, *, cancel_waiting: bool = False
     ) -> DeletedRecurrence:
-        """Remove a recurrence. What is returned is true if it was there. With `cancel_waiting`, its latest
-        occurrences that have not ended are cancelled, too; otherwise they are left."""
+        """Remove a recurrence. What is returned is true if it was there. With `cancel_waiting`, its
+        occurrences that have not ended are cancelled, too, also if it was gone already; otherwise they are
+        left."""
         return await run(self._wire(), calls.delete(topic, recurrence_id, cancel_waiting, self._timeout))
 
     async def history(self, topic: str, recurrence_id: str) -> Sequence[PastInstant]:
@@ -141,10 +154,15 @@ class SyncRecurrences:
                 return
 
     def preview(
-        self, *, count: int = 10, after_time: datetime | None = None, **rule: Unpack[RuleFields]
+        self,
+        *,
+        topic: str = "",
+        count: int = 10,
+        after_time: datetime | None = None,
+        **rule: Unpack[RuleFields],
     ) -> Sequence[NominalInstant]:
         """See `Recurrences.preview`."""
-        return run_blocking(self._wire(), calls.preview(rule, count, after_time, self._timeout))
+        return run_blocking(self._wire(), calls.preview(rule, topic, count, after_time, self._timeout))
 
     def pause(self, topic: str, recurrence_id: str, note: str = "") -> Recurrence:
         """See `Recurrences.pause`."""
@@ -166,9 +184,10 @@ class SyncRecurrences:
         end_time: datetime,
         *,
         interval: Seconds = 0.0,
+        overlap: BackfillOverlap | None = None,
     ) -> Backfilled:
         """See `Recurrences.backfill`."""
-        steps = calls.backfill(topic, recurrence_id, start_time, end_time, interval, self._timeout)
+        steps = calls.backfill(topic, recurrence_id, start_time, end_time, interval, overlap, self._timeout)
         return run_blocking(self._wire(), steps)
 
     def delete(self, topic: str, recurrence_id: str, *, cancel_waiting: bool = False) -> DeletedRecurrence:

@@ -15,7 +15,8 @@ from relay.core.policy import Policies
 from relay.core.ports import OnePartition
 from relay.core.recurring.recurrence import Standing, StoredRecurrence, Turned
 from relay.core.recurring.turns import LOOK_AGAIN, look_at
-from relay.core.timers import Changed
+from relay.core.timers import Change
+from relay.engine.recurring.computing import Computing
 from relay.engine.recurring.recurrences import Recurrences
 from relay.engine.recurring.turning import turned
 from relay.store.memory_recurrences import MemoryRecurrences
@@ -43,6 +44,7 @@ class MemoryRecurring:
             _Whole(),
             self._policies,
             _Unasked(),
+            Computing(_at_once),
             due_at=lambda _partition, _instant: None,
             registered=lambda _topic: None,
         )
@@ -69,10 +71,11 @@ class MemoryRecurring:
         """See `RecurrenceKeeper.max_payload_bytes`."""
         return self._policies.largest(topic)
 
-    async def cancel(self, topic: str, timer_id: str) -> Changed:
-        """See `RecurrenceKeeper.cancel`."""
-        (changed,) = await self._state.store.cancel(topic, [timer_id])
-        return changed
+    async def cancel_occurrences(self, topic: str, recurrence_id: str) -> int:
+        """See `RecurrenceKeeper.cancel_occurrences`."""
+        names = await self._kept.occurrences(Layout(topic), recurrence_id)
+        changes = await self._state.store.cancel(topic, names)
+        return sum(each.change is Change.CANCELLED for each in changes)
 
     async def _preview(self, request: pb.PreviewRecurrenceRequest) -> pb.PreviewRecurrenceResponse:
         """Show instants from now on by the clock that the test moves, unless the request says otherwise."""
@@ -130,6 +133,10 @@ class MemoryRecurring:
         _, kept = at_once(self._kept.get(topic, recurrence_id))
         assert kept is not None
         return kept
+
+
+async def _at_once(work: Callable[[], _T], /) -> _T:
+    return work()
 
 
 class _Whole:

@@ -85,16 +85,29 @@ class Past:
 
 
 @dataclass(frozen=True, slots=True)
+class Filling:
+    """A backfill whose occurrences come one after another: the nominal instants that still have none, and the
+    number of their run. The next one comes at `due` at the earliest, the one behind it `apart` later."""
+
+    nominals: Sequence[int]
+    run: int
+    due: int
+    apart: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Standing:
     """Where a recurrence stands.
 
     `version` grows with each change that somebody asks for. `next` is the next nominal instant; None at the
-    end. All instants up to `settled` have an occurrence or a reason, or are buffered. `last` is the timer_id
-    of the last occurrence, and `last_nominal` its nominal instant. `runs` counts occurrences, `left_out` the
-    nominal instants without one. `buffered` is a nominal instant whose occurrence comes once the last one has
-    ended. `paused` is since when it is paused. `further` counts the runs that somebody has asked for.
-    `tzdata` is the version of the time zones that `next` was computed with. `recent` are the latest nominal
-    instants, the last one at the end.
+    end. All instants up to `settled` have an occurrence or a reason, or are buffered or held. `last` is the
+    timer_id of the last occurrence, and `last_nominal` its nominal instant. `runs` counts occurrences,
+    `left_out` the nominal instants without one. `buffered` is a nominal instant whose occurrence comes once
+    the last one has ended. `held` is the latest nominal instant so far, while a catch-up goes on: it has its
+    occurrence if no later one is found. `filling` are backfills that are under way, the first one first.
+    `paused` is since when it is paused. `further` counts the runs that somebody has asked for. `tzdata` is
+    the version of the time zones that `next` was computed with. `recent` are the latest nominal instants,
+    the last one at the end.
     """
 
     version: int
@@ -105,11 +118,18 @@ class Standing:
     runs: int = 0
     left_out: Mapping[LeftOut, int] = field(default_factory=dict)
     buffered: int | None = None
+    held: int | None = None
+    filling: Sequence[Filling] = ()
     paused: int | None = None
     note: str = ""
     further: int = 0
     tzdata: str = ""
     recent: Sequence[Past] = ()
+
+    @property
+    def to_fill(self) -> int:
+        """How many nominal instants of backfills still have no occurrence."""
+        return sum(len(each.nominals) for each in self.filling)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@ written, if all is still as it was read."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
@@ -12,6 +12,7 @@ from relay.core.recurring.nominal import Nominal, write_instant
 from relay.core.recurring.recurrence import (
     WINDOWS,
     CatchUp,
+    Filling,
     LeftOut,
     Occurrence,
     Overlap,
@@ -33,8 +34,8 @@ RECENT = 16
 """Nominal instants that are remembered one by one."""
 
 LOOK_AGAIN = SECOND
-"""How long a recurrence waits that keeps an occurrence back, until it is looked at whether the last one has
-ended."""
+"""How long a recurrence waits that keeps an occurrence back, or is being filled in, until it is looked at
+whether the last one has ended."""
 
 RECURRENCE, NOMINAL, RUN, PREVIOUS = (
     "relay-recurrence",
@@ -63,11 +64,16 @@ def turn(
             break
         passed.append(nominal)
     is_last = following is None or following.instant > now
-    latest = next((each for each in reversed(passed) if not each.left_out), None) if is_last else None
+    latest = next((each for each in reversed(passed) if not each.left_out), None)
+    making.take_held(later=latest is not None, is_last=is_last)
     for nominal in passed:
         if making.has_ended:
             break
-        making.take(nominal, is_latest=nominal is latest)
+        if nominal is latest and not is_last:
+            making.hold(nominal)
+        else:
+            making.take(nominal, is_latest=nominal is latest)
+    making.fill_in()
     settled = now if is_last else passed[-1].instant
     made = making.turn(None if following is None else following.instant, tzdata)
     return replace(made, standing=replace(made.standing, settled=max(settled, kept.standing.settled)))
@@ -90,21 +96,32 @@ def triggered(kept: StoredRecurrence, now: int) -> Turn:
     return making.turn(kept.standing.next, kept.standing.tzdata)
 
 
-def backfilled(kept: StoredRecurrence, nominals: Iterable[int], now: int, apart: int) -> Turn:
-    """Make occurrences for nominal instants that have passed, due one `apart` after the other from `now` on,
-    whatever has come of these instants before."""
+def backfilled(
+    kept: StoredRecurrence, nominals: Sequence[int], now: int, apart: int, overlap: Overlap
+) -> Turn:
+    """Make occurrences for nominal instants that have passed, whatever has come of these before. With ALLOW
+    all are made at once, due one `apart` after the other from `now` on. Otherwise they come one after
+    another: the first one unless another occurrence has not ended, the others by `turn`."""
     making = _Making(kept, now)
     run = making.further()
-    for number, nominal in enumerate(nominals):
-        making.fire(nominal, run=run, due=now + number * apart)
+    if overlap is not Overlap.ALLOW:
+        if nominals:
+            making.filling.append(Filling(nominals, run, now, apart))
+            making.fill_in()
+    else:
+        for number, nominal in enumerate(nominals):
+            making.fire(nominal, run=run, due=now + number * apart)
     return making.turn(kept.standing.next, kept.standing.tzdata)
 
 
 def look_at(standing: Standing, now: int) -> int | None:
     """When a recurrence is to be looked at; None if never again."""
-    if standing.buffered is None:
-        return standing.next
-    return min(now + LOOK_AGAIN, standing.next or now + LOOK_AGAIN)
+    looks = [] if standing.next is None else [standing.next]
+    if standing.buffered is not None:
+        looks.append(now + LOOK_AGAIN)
+    if standing.filling and standing.paused is None:
+        looks.append(max(now + LOOK_AGAIN, standing.filling[0].due))
+    return min(looks, default=None)
 
 
 class _Making:  # see 0093
@@ -117,6 +134,8 @@ class _Making:  # see 0093
         standing = kept.standing
         self.stands = kept.stands
         self.buffered = standing.buffered
+        self.held = standing.held
+        self.filling = list(standing.filling)
         self._further = standing.further
         self._last, self._last_nominal, self._runs = standing.last, standing.last_nominal, standing.runs
         self._before = self._last
@@ -142,6 +161,36 @@ class _Making:  # see 0093
         else:
             self.fire(instant)
         self.buffered = None
+
+    def hold(self, nominal: Nominal) -> None:
+        """Keep an instant that is the latest so far until it is known whether a later one has passed, behind
+        those that this turn goes through; unless that does not matter."""
+        if self._wanted.catch_up is CatchUp.LATEST and self._kept.standing.paused is None:
+            self.held = nominal.instant
+        else:
+            self.take(nominal, is_latest=False)
+
+    def take_held(self, *, later: bool, is_last: bool) -> None:
+        """Decide about the instant that was held; `later` says that a later one is found, `is_last` that no
+        further ones have passed."""
+        if self.held is None or not (later or is_last):
+            return
+        held, self.held = self.held, None
+        if later or self.has_ended:
+            self.leave_out(held, LeftOut.CATCH_UP)
+        else:
+            self.take(Nominal(held, 0), is_latest=True)
+
+    def fill_in(self) -> None:
+        """Let the next occurrence of a backfill come if its time has come and nothing is in its way. It was
+        asked for, so it is never left out."""
+        if not self.filling or self._kept.standing.paused is not None or self.stands:
+            return
+        first = self.filling[0]
+        if first.due <= self._now:
+            self.fire(first.nominals[0], run=first.run, due=self._now)
+            rest = replace(first, nominals=first.nominals[1:], due=self._now + first.apart)
+            self.filling[:1] = [rest] if rest.nominals else []
 
     def take(self, nominal: Nominal, *, is_latest: bool) -> None:
         """Decide about a nominal instant that has passed."""
@@ -235,6 +284,8 @@ class _Making:  # see 0093
             runs=self._runs,
             left_out=self._left_out,
             buffered=self.buffered,
+            held=self.held,
+            filling=tuple(self.filling),
             further=self._further,
             tzdata=tzdata,
             recent=tuple(self._recent[-RECENT:]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
 from itertools import islice
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -16,7 +17,7 @@ from relay.core.errors import (
     StoreUnavailable,
     TopicFull,
 )
-from relay.core.instants import LATEST, SECOND
+from relay.core.instants import LATEST, SECOND, micros
 from relay.core.partitions import Layout, involved
 from relay.core.policy import Policies
 from relay.core.ports import Layouts, RecurrenceStore, share
@@ -31,24 +32,27 @@ from relay.core.recurring.recurrence import (
     Turned,
 )
 from relay.core.recurring.rule import Rule
-from relay.core.recurring.turns import backfilled, triggered
+from relay.core.recurring.turns import backfilled, look_at, triggered
+from relay.engine.recurring.computing import Computing
 from relay.engine.recurring.turning import turned
 from relay.rules import TZDATA, check_pace, compile_rule
-
-SHORTEST = SECOND
-"""The shortest time between two nominal instants of a rule, in microseconds."""
 
 MOST_SHOWN = 1_000
 """The most nominal instants that one call shows."""
 
 MOST_FILLED = 500
-"""The most nominal instants that one call fills in."""
+"""The most nominal instants that one call fills in, with those of other backfills that wait for their
+turn."""
 
 MOST_BYTES_FILLED = 64 << 20
 """The most bytes of payload of what one call fills in, unless that is a single occurrence."""
 
 MOST_LOOKED_AT = 10_000
 """The most nominal instants that a call looks at to find those, with the ones that are left out."""
+
+MOST_AHEAD = 86_400 * SECOND
+"""How far ahead of now instants may be settled, in microseconds. What is settled further ahead was so by a
+clock of Redis that was wrong, and would be silent until then."""
 
 TRIES = 20
 """How often a change is begun again that meets others of the same recurrence."""
@@ -86,11 +90,13 @@ class Put(Enum):
 
 
 class Backfilled(NamedTuple):
-    """How many occurrences were made, and the nominal instants of the first and the last; None if none."""
+    """How many occurrences were made or wait for their turn, the nominal instants of the first and the last,
+    None if none, and how many of them wait."""
 
     occurrences: int
     first: int | None
     last: int | None
+    waiting: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +118,7 @@ class Recurrences:
         partitioning: ByLayout,
         policies: Policies,
         tickers: Ticking,
+        computing: Computing,
         due_at: Callable[[str, int], None],
         registered: Callable[[str], None],
     ) -> None:
@@ -121,6 +128,7 @@ class Recurrences:
         self._partitioning = partitioning
         self._policies = policies
         self._tickers = tickers
+        self._computing = computing
         self._due_at = due_at
         self._registered = registered
 
@@ -134,46 +142,70 @@ class Recurrences:
         With `if_version`, only if the recurrence has that version; 0 means that there is none. Raises
         `InvalidField`, `OtherVersion`.
         """
-        self._check(topic, wanted)
+        self._check_overlap(topic, wanted.overlap)
         result = Put.CREATED
 
-        def change(kept: StoredRecurrence | None, now: int) -> _Change | None:
+        async def change(kept: StoredRecurrence | None, now: int) -> _Change | None:
             nonlocal result
             found = 0 if kept is None else kept.standing.version
             if if_version is not None and if_version != found:
                 raise OtherVersion.of(wanted.recurrence_id, if_version, found)
             if kept is None:
                 result = Put.CREATED
-                following = self._first(wanted.rule, now)
+                following = await self._first(topic, wanted.rule, now)
                 return _Change(wanted, Standing(1, following, settled=now, tzdata=TZDATA), "put")
             if wanted == kept.recurrence:
                 result = Put.UNCHANGED
                 return None
             result = Put.REPLACED
             standing = replace(kept.standing, version=found + 1)
+            if _is_ahead(standing, now):
+                standing = await self._from_now(wanted, standing, now)
             if wanted.rule != kept.recurrence.rule or standing.next is None:
                 settled = max(now, standing.settled)  # Redis' clock may have stepped back
-                following = self._first(wanted.rule, settled)
+                following = await self._first(topic, wanted.rule, settled)
                 standing = replace(standing, next=following, settled=settled, tzdata=TZDATA)
             return _Change(wanted, standing, "put")
 
         return await self._changed(topic, wanted.recurrence_id, change), result
 
-    def _check(self, topic: str, wanted: Recurrence) -> None:
+    def _check_overlap(self, topic: str, overlap: Overlap) -> None:
         dispatch = self._policies(topic).dispatch
-        if dispatch is not Dispatch.LEASE and wanted.overlap is not Overlap.ALLOW:
+        if dispatch is not Dispatch.LEASE and overlap is not Overlap.ALLOW:
             raise InvalidField(
                 "overlap",
-                f"is {wanted.overlap.value}, and the topic's due timers go to a {dispatch.value}, where "
+                f"is {overlap.value}, and the topic's due timers go to a {dispatch.value}, where "
                 "nobody knows when they end; give allow",
             )
 
-    @staticmethod
-    def _first(rule: Rule, now: int) -> int:
+    async def _first(self, topic: str, rule: Rule, now: int) -> int:
         """The first nominal instant of a rule. Raises `InvalidField`."""
-        instants = compile_rule(rule)
-        check_pace(rule, instants, now, SHORTEST)
-        return next(iter(instants.after(now))).instant
+        shortest = self._shortest(topic)
+
+        def first() -> int:
+            instants = compile_rule(rule)
+            check_pace(rule, instants, now, shortest)
+            return next(iter(instants.after(now))).instant
+
+        return await self._computing.run(first)
+
+    async def _from_now(self, wanted: Recurrence, standing: Standing, now: int) -> Standing:
+        """Where a recurrence stands that goes on from now, although instants ahead are settled."""
+        following = None
+        if not 0 < wanted.max_runs <= standing.runs:
+            following = await self._computing.run(
+                lambda: next(iter(compile_rule(wanted.rule).after(now)), None)
+            )
+        return replace(
+            standing,
+            next=None if following is None else following.instant,
+            settled=now,
+            tzdata=TZDATA,
+            filling=tuple(replace(each, due=min(each.due, now)) for each in standing.filling),
+        )
+
+    def _shortest(self, topic: str) -> int:
+        return micros(self._policies(topic).min_recurrence_interval)
 
     async def get(self, topic: str, recurrence_id: str) -> StoredRecurrence:
         """Return a recurrence. Raises `RecurrenceNotFound`."""
@@ -190,18 +222,26 @@ class Recurrences:
             topic, lambda layout: self._store.page(layout, prefix=prefix, limit=limit, cursor=cursor)
         )
 
-    async def preview(self, rule: Rule, count: int, since: int) -> list[Nominal]:
+    async def preview(self, rule: Rule, count: int, since: int, *, topic: str = "") -> list[Nominal]:
         """Return the first nominal instants of a rule after an instant, those that are left out among them.
-        Raises `InvalidField`."""
+        With a `topic`, refuse a rule that fires more often than the topic allows, or never. Raises
+        `InvalidField`."""
         if not 1 <= count <= MOST_SHOWN:
             raise InvalidField("count", f"is {count}; give 1 to {MOST_SHOWN}")
-        return list(islice(compile_rule(rule).after(since), count))
+
+        def shown() -> list[Nominal]:
+            instants = compile_rule(rule)
+            if topic:
+                check_pace(rule, instants, since, self._shortest(topic))
+            return list(islice(instants.after(since), count))
+
+        return await self._computing.run(shown)
 
     async def pause(self, topic: str, recurrence_id: str, note: str = "") -> StoredRecurrence:
         """Let no occurrence come until `resume`; instants that pass are counted. One that is paused gets the
         note. Raises `RecurrenceNotFound`."""
 
-        def change(kept: StoredRecurrence | None, now: int) -> _Change | None:
+        async def change(kept: StoredRecurrence | None, now: int) -> _Change | None:
             standing = _there(topic, recurrence_id, kept).standing
             if standing.paused is not None and standing.note == note:
                 return None
@@ -212,14 +252,18 @@ class Recurrences:
         return await self._changed(topic, recurrence_id, change, pauses=True)
 
     async def resume(self, topic: str, recurrence_id: str) -> StoredRecurrence:
-        """End a pause. Raises `RecurrenceNotFound`."""
+        """End a pause. One that is settled more than `MOST_AHEAD`, by a clock that was wrong, goes on from
+        now, whether or not it is paused. Raises `RecurrenceNotFound`."""
 
-        def change(kept: StoredRecurrence | None, now: int) -> _Change | None:
-            standing = _there(topic, recurrence_id, kept).standing
-            if standing.paused is None:
+        async def change(kept: StoredRecurrence | None, now: int) -> _Change | None:
+            found = _there(topic, recurrence_id, kept)
+            standing = found.standing
+            if standing.paused is None and not _is_ahead(standing, now):
                 return None
             going = replace(standing, version=standing.version + 1, paused=None, note="")
-            return _Change(_there(topic, recurrence_id, kept).recurrence, going, "resumed")
+            if _is_ahead(standing, now):
+                going = await self._from_now(found.recurrence, going, now)
+            return _Change(found.recurrence, going, "resumed")
 
         return await self._changed(topic, recurrence_id, change)
 
@@ -236,25 +280,45 @@ class Recurrences:
 
         return await self._partitioning.begin(topic, remove)
 
+    async def occurrences(self, topic: str, recurrence_id: str) -> list[str]:
+        """Return the timer_ids of all occurrences that have not ended; see `RecurrenceStore.occurrences`."""
+        return await self._partitioning.begin(
+            topic, lambda layout: self._store.occurrences(layout, recurrence_id)
+        )
+
     async def trigger(self, topic: str, recurrence_id: str) -> str:
         """Make an occurrence now, beside the rule. Return its timer_id; empty if the one before has not
         ended and is in its way. Raises `RecurrenceNotFound`."""
-        made = await self._made(topic, recurrence_id, triggered)
+
+        async def make(kept: StoredRecurrence, now: int) -> Turn:
+            return triggered(kept, now)
+
+        made = await self._made(topic, recurrence_id, make)
         return made.occurrences[0].timer_id if made.occurrences else ""
 
     async def backfill(
-        self, topic: str, recurrence_id: str, since: int, until: int, *, apart: int = 0
+        self,
+        topic: str,
+        recurrence_id: str,
+        since: int,
+        until: int,
+        *,
+        apart: int = 0,
+        overlap: Overlap | None = None,
     ) -> Backfilled:
         """Make occurrences for all nominal instants of the rule from `since` to before `until`, at most
         `MOST_FILLED`, whatever has come of these before; the next one is due `apart` microseconds after the
-        one before. Raises `RecurrenceNotFound`, `InvalidField`."""
+        one before. With another `overlap` than ALLOW, which the recurrence's own is unless one is given, the
+        next one comes when the one before has ended as well. Raises `RecurrenceNotFound`, `InvalidField`."""
         filled: list[int] = []
+        if overlap is not None:
+            self._check_overlap(topic, overlap)
 
-        def make(kept: StoredRecurrence, now: int) -> Turn:
+        async def make(kept: StoredRecurrence, now: int) -> Turn:
             nonlocal filled
             if until > now:
                 raise InvalidField("end_time", "is in the future; give an instant that has passed")
-            filled = _instants(kept.recurrence.rule, since, until)
+            filled = await self._computing.run(partial(_instants, kept.recurrence.rule, since, until))
             size = len(filled) * len(kept.recurrence.payload)
             if len(filled) > 1 and size > MOST_BYTES_FILLED:
                 problem = f"has {len(filled)} instants before it, with {size:,} bytes of payload together"
@@ -262,13 +326,19 @@ class Recurrences:
             if now + len(filled) * apart > LATEST:
                 problem = f"puts the last of {len(filled)} after the year 9999; give a shorter one"
                 raise InvalidField("interval", problem)
-            return backfilled(kept, filled, now, apart)
+            policy = kept.recurrence.overlap if overlap is None else overlap
+            waiting = 0 if policy is Overlap.ALLOW else kept.standing.to_fill
+            if waiting and len(filled) + waiting > MOST_FILLED:
+                problem = f"has {len(filled)} instants before it, and {waiting} of another backfill wait"
+                raise InvalidField("end_time", f"{problem}; give less time, or call later")
+            return backfilled(kept, filled, now, apart, policy)
 
-        await self._made(topic, recurrence_id, make)
-        return Backfilled(len(filled), filled[0] if filled else None, filled[-1] if filled else None)
+        made = await self._made(topic, recurrence_id, make)
+        first, last = (filled[0], filled[-1]) if filled else (None, None)
+        return Backfilled(len(filled), first, last, len(filled) - len(made.occurrences))
 
     async def _made(
-        self, topic: str, recurrence_id: str, make: Callable[[StoredRecurrence, int], Turn]
+        self, topic: str, recurrence_id: str, make: Callable[[StoredRecurrence, int], Awaitable[Turn]]
     ) -> Turn:
         """Write a turn that somebody asks for."""
 
@@ -277,15 +347,16 @@ class Recurrences:
             most = share(self._layouts, partition, self._policies(partition).max_waiting)
             for _ in range(TRIES):
                 now, found = await self._store.get(partition, recurrence_id)
-                made = make(_there(topic, recurrence_id, found), now)
+                made = await make(_there(topic, recurrence_id, found), now)
                 self._tickers.follow(topic)
                 (word,) = await self._store.turn(partition, [made], now, max_waiting=most)
                 if word is Turned.FULL:
                     raise TopicFull.of(topic, self._policies(topic).max_waiting)
                 if word is Turned.DONE:
-                    for each in made.occurrences[:1]:
-                        for name in involved(partition):
+                    for name in involved(partition):
+                        for each in made.occurrences[:1]:
                             self._due_at(name, each.due)
+                        self._tickers.due_at(name, look_at(made.standing, now) or LATEST)
                     return made
             raise _too_busy(recurrence_id)
 
@@ -295,7 +366,7 @@ class Recurrences:
         self,
         topic: str,
         recurrence_id: str,
-        change: Callable[[StoredRecurrence | None, int], _Change | None],
+        change: Callable[[StoredRecurrence | None, int], Awaitable[_Change | None]],
         *,
         pauses: bool = False,
     ) -> StoredRecurrence:
@@ -308,14 +379,14 @@ class Recurrences:
             most = share(self._layouts, partition, self._policies(partition).max_waiting)
             for _ in range(TRIES):
                 now, kept = await self._store.get(partition, recurrence_id)
-                overdue = None if kept is None else _overdue(kept, now)
+                overdue = None if kept is None else await self._overdue(kept, now)
                 if overdue is not None:
                     (word,) = await self._store.turn(partition, [overdue], now, max_waiting=most)
                     if word is not Turned.FULL:
                         continue
                     if not pauses:
                         raise TopicFull.of(topic, self._policies(topic).max_waiting)
-                changed = change(kept, now)
+                changed = await change(kept, now)
                 self._tickers.follow(topic)  # now that it is known that somebody means this topic
                 self._registered(topic)
                 if changed is None:
@@ -324,7 +395,7 @@ class Recurrences:
                     partition, kept, changed.recurrence, changed.standing, now, reason=changed.reason
                 ):
                     for name in involved(partition):
-                        self._tickers.due_at(name, changed.standing.next or LATEST)
+                        self._tickers.due_at(name, look_at(changed.standing, now) or LATEST)
                     return StoredRecurrence(
                         changed.recurrence, changed.standing, kept is not None and kept.stands, b""
                     )
@@ -332,16 +403,20 @@ class Recurrences:
 
         return await self._partitioning.begin(topic, write)
 
+    async def _overdue(self, kept: StoredRecurrence, now: int) -> Turn | None:
+        """The turn that a recurrence waits for; None if for none. A rule that this relay can't read makes
+        none, and must be open to a better one."""
+        if kept.standing.next is None or kept.standing.next > now:
+            return None
+        await self._computing.compile(kept.recurrence.rule)
+        try:
+            return turned(kept, now)
+        except InvalidField:
+            return None
 
-def _overdue(kept: StoredRecurrence, now: int) -> Turn | None:
-    """The turn that a recurrence waits for; None if for none. A rule that this relay can't read makes none,
-    and must be open to a better one."""
-    if kept.standing.next is None or kept.standing.next > now:
-        return None
-    try:
-        return turned(kept, now)
-    except InvalidField:
-        return None
+
+def _is_ahead(standing: Standing, now: int) -> bool:
+    return standing.settled > now + MOST_AHEAD
 
 
 def _there(topic: str, recurrence_id: str, kept: StoredRecurrence | None) -> StoredRecurrence:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from relay.core.errors import OtherLayout, StoreRefused, StoreUnavailable
 from relay.core.partitions import involved, layout_of, place_of, topic_of
@@ -10,6 +11,7 @@ from relay.core.ports import MAX_PER_CALL, RecurrenceStore
 from relay.core.recurring.recurrence import Due, Turn, Turned
 from relay.core.recurring.turns import LOOK_AGAIN, MOST_BYTES, look_at
 from relay.engine.claiming.timetable import Timetable
+from relay.engine.recurring.computing import Computing
 from relay.engine.recurring.turning import turned
 from relay.engine.redis_health import REFUSED_WAIT, RedisHealth
 from relay.telemetry.metrics.catalogue import LEFT_OUT, TICKED
@@ -23,8 +25,7 @@ MOST_INSTANTS = 1_000
 the event loop has other work."""
 
 LONGEST = 0.05
-"""Seconds after which a look computes no further turn, for the same reason: there are rules that take a third
-of a second when they are read for the first time."""
+"""Seconds after which a look computes no further turn, for the same reason."""
 
 GATHER = 0.02
 """The shortest time in seconds between two looks that each find something. Recurrences that fall due
@@ -43,6 +44,7 @@ class Ticker:
         partition: str,
         timetable: Timetable,
         store: RecurrenceStore,
+        computing: Computing,
         due_at: Callable[[str, int], None],
         max_waiting: Callable[[str], int],
         redis_health: RedisHealth,
@@ -54,6 +56,7 @@ class Ticker:
         self._timetable = timetable
         self._clock = timetable.clock
         self._store = store
+        self._computing = computing
         self._due_at = due_at
         self._max_waiting = max_waiting
         self._redis_health = redis_health
@@ -82,7 +85,7 @@ class Ticker:
         health = self._redis_health.of(self._partition)
         try:
             due = await self._store.due(self._partition, MOST + len(self._unreadable))
-            done, following = await self._turn(due)
+            done, following = await self._turn(await self._computed(due))
         except StoreUnavailable as failure:
             self._timetable.again()
             health.failed(failure)
@@ -102,6 +105,16 @@ class Ticker:
             self._refused = False
             self._timetable.plan(now=due.now, next_due=following, taken=done, paused_until=None)
             self._gather_until = began + GATHER if done and len(due.kept) < MOST else 0.0
+
+    async def _computed(self, due: Due) -> Due:
+        """What is due, as far as its rules are compiled: a few take long, and those behind them are another
+        look's."""
+        began = self._clock.now()
+        for number, each in enumerate(due.kept):
+            if number and self._clock.now() - began > LONGEST:
+                return replace(due, kept=due.kept[:number], next=due.now)
+            await self._computing.compile(each.recurrence.rule)
+        return due
 
     async def _turn(self, due: Due) -> tuple[bool, int | None]:
         """Turn what is due. Return whether anything was done, and when to look at the next one."""

@@ -14,6 +14,7 @@ from relay.engine.claiming.timeline_loops import NO_LAYOUT
 from relay.engine.claiming.timetable import Timetable
 from relay.engine.clock import Clock
 from relay.engine.loop_starter import LoopStarter
+from relay.engine.recurring.computing import Computing
 from relay.engine.recurring.ticker import Ticker
 from relay.engine.recurring.zone_updates import ZoneUpdates
 from relay.engine.redis_health import RedisHealth
@@ -32,6 +33,7 @@ class Tickers:
         store: RecurrenceStore,
         layouts: Layouts,
         policies: Policies,
+        computing: Computing,
         due_at: Callable[[str, int], None],
         redis_health: RedisHealth,
         clock: Clock,
@@ -45,7 +47,8 @@ class Tickers:
         self._redis_health = redis_health
         self._clock = clock
         self._instruments = instruments
-        self._zone_updates = ZoneUpdates(store, redis_health)
+        self._computing = computing
+        self._zone_updates = ZoneUpdates(store, redis_health, computing)
         self._loops: LoopStarter | None = None
         self._followed: dict[str, anyio.CancelScope] = {}
         self._partitions: dict[str, tuple[str, ...]] = {}
@@ -101,6 +104,7 @@ class Tickers:
             partition,
             Timetable(policy, self._clock),
             self._store,
+            self._computing,
             self._due_at,
             lambda name: share(self._layouts, name, policy.max_waiting),
             self._redis_health,

@@ -9,6 +9,7 @@ from relay.core.errors import InvalidField, OtherLayout
 from relay.core.partitions import Layout
 from relay.core.ports import MAX_PER_CALL, RecurrenceStore
 from relay.core.recurring.recurrence import Standing, StoredRecurrence
+from relay.engine.recurring.computing import Computing
 from relay.engine.redis_health import RedisHealth
 from relay.rules import TZDATA, compile_rule
 
@@ -23,8 +24,9 @@ class ZoneUpdates:
     it. Where two relays have different zones, the one decides that ticks.
     """
 
-    def __init__(self, store: RecurrenceStore, redis_health: RedisHealth) -> None:
+    def __init__(self, store: RecurrenceStore, redis_health: RedisHealth, computing: Computing) -> None:
         self._store = store
+        self._computing = computing
         self._redis_health = redis_health
 
     async def run(self, layout: Layout) -> None:
@@ -47,6 +49,9 @@ class ZoneUpdates:
 
     async def _update(self, layout: Layout, kept: StoredRecurrence) -> None:
         """Compare and change; whoever was quicker has done the same, or has gone on from there."""
+        if is_current(kept):
+            return
+        await self._computing.compile(kept.recurrence.rule)
         updated = updated_standing(kept)
         if updated is not None:
             name = kept.recurrence.recurrence_id
@@ -54,10 +59,16 @@ class ZoneUpdates:
             await self._store.keep(layout.partition(name), kept, kept.recurrence, updated, 0, reason="tzdata")
 
 
+def is_current(kept: StoredRecurrence) -> bool:
+    """Whether other time zones make no difference to where a recurrence stands."""
+    standing = kept.standing
+    return not kept.recurrence.rule.zone or standing.tzdata == TZDATA or standing.next is None
+
+
 def updated_standing(kept: StoredRecurrence) -> Standing | None:
     """Where a recurrence stands by these time zones; None if as before."""
     standing = kept.standing
-    if not kept.recurrence.rule.zone or standing.tzdata == TZDATA or standing.next is None:
+    if is_current(kept) or standing.next is None:
         return None
     try:
         first = next(iter(compile_rule(kept.recurrence.rule).after(standing.settled)), None)

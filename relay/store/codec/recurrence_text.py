@@ -13,7 +13,7 @@ from dataclasses import fields
 from enum import Enum
 from typing import Any
 
-from relay.core.recurring.recurrence import CatchUp, LeftOut, Overlap, Past, Recurrence, Standing
+from relay.core.recurring.recurrence import CatchUp, Filling, LeftOut, Overlap, Past, Recurrence, Standing
 from relay.core.recurring.rule import Fold, Gap, Rule
 
 _ENUMS: Mapping[str, type[Enum]] = {"overlap": Overlap, "catch_up": CatchUp, "gap": Gap, "fold": Fold}
@@ -54,7 +54,7 @@ def write_standing(standing: Standing) -> bytes:
         "next": standing.next,
         "settled": standing.settled,
     }
-    for name in ("last_nominal", "buffered", "paused"):
+    for name in ("last_nominal", "buffered", "held", "paused"):
         if (value := getattr(standing, name)) is not None:
             said[name] = value
     for name in ("runs", "note", "further", "tzdata"):
@@ -62,6 +62,8 @@ def write_standing(standing: Standing) -> bytes:
             said[name] = value
     if standing.left_out:
         said["left_out"] = {reason.value: count for reason, count in standing.left_out.items()}
+    if standing.filling:
+        said["filling"] = [[each.run, each.due, each.apart, *each.nominals] for each in standing.filling]
     if standing.recent:
         said["recent"] = [
             [each.nominal, each.timer_id, each.left_out.value if each.left_out else "", each.lateness]
@@ -83,6 +85,11 @@ def read_standing(text: bytes) -> Standing:
         runs=said.get("runs", 0),
         left_out={LeftOut(reason): count for reason, count in said.get("left_out", {}).items()},
         buffered=said.get("buffered"),
+        held=said.get("held"),
+        filling=tuple(
+            Filling(tuple(nominals), run, due, apart)
+            for run, due, apart, *nominals in said.get("filling", ())
+        ),
         paused=said.get("paused"),
         note=said.get("note", ""),
         further=said.get("further", 0),

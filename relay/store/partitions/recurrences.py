@@ -8,7 +8,7 @@ from functools import partial
 
 from relay.core.errors import InvalidField, StoreRefused
 from relay.core.instants import to_score
-from relay.core.partitions import LEAVING, Layout, layout_of, own_name
+from relay.core.partitions import LEAVING, Layout, hashed, layout_of, own_name
 from relay.core.recurring.recurrence import (
     Due,
     Recurrence,
@@ -26,9 +26,12 @@ from relay.store.partitions.carrying import Carrier, asking
 from relay.store.partitions.for_each import for_each
 from relay.store.server.scripts import Argument
 from relay.store.server.server import Server
-from relay.store.verbs import recur
+from relay.store.verbs import move, recur
 
 _TURNED = {each.value.encode(): each for each in Turned}
+
+PAGE = 1_000
+"""The number of timers whose ids one command reads, roughly."""
 
 NEVER = "inf"
 """When a recurrence is looked at that has ended."""
@@ -117,6 +120,30 @@ class RedisRecurrences:
         with asking(home):
             return await self._server.call(recur.keep(home, keeping)) == b"OK"
 
+    async def occurrences(self, layout: Layout, recurrence_id: str) -> list[str]:
+        """See `RecurrenceStore.occurrences`. A script call for each `PAGE` timers; while a move takes them
+        away, those of where they leave first, so that none is passed over on its way."""
+        partition = layout.partition(recurrence_id)
+        found = set[str]()
+        if partition.endswith(LEAVING):
+            found |= await self._occurrences(own_name(partition), recurrence_id)
+            await self._carrier.carry(layout, partition)
+            partition = layout.filled(partition)
+        return sorted(found | await self._occurrences(partition, recurrence_id))
+
+    async def _occurrences(self, partition: str, recurrence_id: str) -> set[str]:
+        begins = f"{recurrence_id}@".encode()
+        while True:
+            found, servers, cursor = set[str](), set[bytes](), b""
+            while cursor != b"0":
+                with asking(partition):
+                    call = move.scan(partition, cursor or "0", PAGE)
+                    server, cursor, *names = await self._server.call(call)
+                servers.add(server)
+                found.update(name.decode() for name in names if name.startswith(begins))
+            if len(servers) == 1:  # another one reads a cursor otherwise, and passes timers over
+                return {name for name in found if hashed(name) == recurrence_id}
+
     async def page(self, layout: Layout, *, prefix: str, limit: int, cursor: str) -> RecurrencePage:
         """See `RecurrenceStore.page`. A script call for each partition, all at once."""
         first, last = _bounds(prefix.encode(), _read_cursor(cursor))
@@ -201,9 +228,10 @@ def _next(standing: Standing) -> float:
 def _reasons(turn: Turn) -> str:
     """Why instants that this turn has gone through have no occurrence; see KIND_TICKED."""
     counts = {reason.value: count for reason, count in turn.left_out.items()}
-    buffered = [standing.buffered is not None for standing in (turn.kept.standing, turn.standing)]
-    if buffered[0] != buffered[1]:
-        counts["buffered"] = buffered[1] - buffered[0]
+    before, after = turn.kept.standing, turn.standing
+    for name in ("buffered", "held"):
+        if change := (getattr(after, name) is not None) - (getattr(before, name) is not None):
+            counts[name] = change
     return " ".join(f"{reason}={count}" for reason, count in counts.items())
 
 

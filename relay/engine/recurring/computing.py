@@ -1,0 +1,59 @@
+"""Where rules are computed that take long: in a thread, beside the event loop.
+
+Most rules are compiled within a millisecond, and have their next instant within another. A few take up to a
+second: an RRULE with a COUNT is followed to its end once, and a rule that is put is held to its topic's pace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+import anyio
+import anyio.to_thread
+
+from relay.core.errors import InvalidField
+from relay.core.recurring.rule import Rule
+from relay.rules import compile_rule
+
+MOST = 10_000
+"""Rules that are known to be compiled, at most; the compiler keeps more."""
+
+T = TypeVar("T")
+
+
+class Runner(Protocol):
+    """Does what may take long, and returns or raises what it does."""
+
+    async def __call__(self, work: Callable[[], T], /) -> T: ...
+
+
+class OneThread:
+    """Does one thing at a time, so that the thread takes no more than a part of a processor from the loop,
+    whatever callers ask for. Once begun, it is waited for."""
+
+    def __init__(self) -> None:
+        self._one_at_a_time = anyio.CapacityLimiter(1)
+
+    async def __call__(self, work: Callable[[], T], /) -> T:
+        return await anyio.to_thread.run_sync(work, limiter=self._one_at_a_time)
+
+
+class Computing:
+    """Computes rules by `run`, and knows which of them the loop can compute by itself from then on."""
+
+    def __init__(self, run: Runner) -> None:
+        self.run = run
+        self._compiled: set[Rule] = set()
+
+    async def compile(self, rule: Rule) -> None:
+        """Have a rule compiled, so that the loop can compute its next instants at once."""
+        if rule in self._compiled or "COUNT" not in rule.rrule.upper():
+            return
+        try:
+            await self.run(lambda: compile_rule(rule))
+        except InvalidField:
+            return  # whoever computes it meets the same
+        if len(self._compiled) >= MOST:
+            self._compiled.clear()
+        self._compiled.add(rule)
