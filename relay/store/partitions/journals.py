@@ -83,6 +83,11 @@ class TopicJournal:
             if entry != self._after.get(n)
         }
 
+    async def page(self, number: int, start: str, count: int = PAGE) -> dict[str, bytes]:
+        """What the first entries of a partition's journal hold from `start` on, as XRANGE takes it, by their
+        ids. Raises `StoreError`."""
+        return await self._read("XRANGE", number, start, "+", count)
+
     @property
     def _numbers(self) -> range:
         return range(len(self._names))
