@@ -232,6 +232,18 @@ CALLS: list[tuple[str, Any, str, str]] = [
         "interval",
         "is negative; give 0 or more",
     ),
+    (
+        "GetRecurrenceHistory",
+        pb.GetRecurrenceHistoryRequest(**ONE, limit=17),
+        "limit",
+        "is 17; give 0 to 16",
+    ),
+    (
+        "GetRecurrenceHistory",
+        pb.GetRecurrenceHistoryRequest(**ONE, limit=-1),
+        "limit",
+        "is -1; give 0 to 16",
+    ),
 ]
 
 

@@ -98,6 +98,9 @@ class Trail:
         self.left: str = ""
         """The hand-over by which it has gone to another partition, or its dead letter has."""
         self.left_at = 0
+        self.letter: str = ""
+        """Its dead letter in this partition, where it died, the letter was kept, and nobody has asked yet
+        whether it still is."""
         self.seen = False
         self.has_begun_here = False
         """Whether the first record was no hand-over."""
@@ -110,12 +113,13 @@ class Trail:
         if self.is_over or not self._has_come(record):
             return
         if kind in HAND_OVERS:
-            self.left = record.hand_over if kind is RecordKind.LEFT else ""
-            self.left_at = time
+            leaves = kind is RecordKind.LEFT
+            self.left, self.left_at = record.hand_over if leaves else "", time
+            self.letter = "" if leaves else record.dead_id
         elif kind in _NEW_LIVES:
-            self.attempts, self.became = 0, None
+            self._lives(0)
         elif kind in _COUNTED:
-            self.attempts, self.became = record.attempts, None
+            self._lives(record.attempts)
         elif kind is RecordKind.PURGED:
             self.is_over = self.became is not None
         else:
@@ -131,10 +135,14 @@ class Trail:
             self.seen, self.has_begun_here = True, record.kind not in HAND_OVERS
         return True
 
+    def _lives(self, attempts: int) -> None:
+        self.attempts, self.became, self.letter = attempts, None, ""
+
     def _ends(self, record: JournalRecord, time: int) -> None:
         kind = record.kind
         if kind in _DEATHS:
             self.became = Became(_DEATHS[kind], record.reason, record.attempts, time)
+            self.letter = record.dead_id
             self.is_over = not record.dead_id
         elif kind in _ENDS:
             acked = kind is RecordKind.ACKED and self.attempts is not None

@@ -24,8 +24,8 @@ from relay.store.partitions.journals import PAGE, TopicJournal
 from relay.store.server.server import Server
 from relay.store.timeline.topics import RedisTopics
 
-MOST_LETTERS = 5_000
-"""Dead letters that one call looks through."""
+MOST_PAGES = 4
+"""Pages of 500 dead letters, or of 4 MiB, that one call looks through."""
 
 MOST_BYTES = 4 << 20
 """Bytes of entries that are read of a partition's journal to find the end of one occurrence."""
@@ -45,6 +45,9 @@ STEPS_BACK = 100
 APART = 1_000
 """Milliseconds that the clocks of two nodes may differ."""
 
+UNDECIDED = (OccurrenceOutcome.UNKNOWN, OccurrenceOutcome.WAITING)
+"""The outcomes of which a dead letter may tell more."""
+
 EXPIRED = "expired"
 """The reason of the dead letters of what has expired."""
 
@@ -53,18 +56,16 @@ async def ended(  # see 0094
     server: Server, layout: Layout, recurrence_id: str, made: Mapping[str, int], *, journaled: bool
 ) -> Mapping[str, Became]:
     """See `RecurrenceStore.ended`."""
-    if not made:
-        return {}
-    found = await _letters(server, layout.partition(recurrence_id), made)
-    left = {timer_id: instant for timer_id, instant in made.items() if timer_id not in found}
-    if not left:
-        return found
-    if not journaled:
-        return {**found, **dict.fromkeys(left, Became.unknown(NO_JOURNAL))}
-    search = _Search(TopicJournal(server, layout.topic), recurrence_id, left)
-    with anyio.move_on_after(MOST_SECONDS):
-        await search.run()
-    return {**found, **search.results()}
+    found: dict[str, Became] = {}
+    if journaled and made:
+        search = _Search(TopicJournal(server, layout.topic), RedisTopics(server), recurrence_id, made)
+        with anyio.move_on_after(MOST_SECONDS):
+            await search.run()
+        found = search.results()
+    else:
+        found = dict.fromkeys(made, Became.unknown(NO_JOURNAL))
+    left = {name: made[name] for name, became in found.items() if became.outcome in UNDECIDED}
+    return {**found, **await _letters(server, layout.partition(recurrence_id), left)}
 
 
 async def _letters(server: Server, partition: str, made: Mapping[str, int]) -> dict[str, Became]:
@@ -72,9 +73,9 @@ async def _letters(server: Server, partition: str, made: Mapping[str, int]) -> d
     the other groups."""
     topics = RedisTopics(server)
     found: dict[str, Became] = {}
-    for name in involved(partition):
-        cursor, read = f"{min(made.values()) // 1_000 - STEPS_BACK}-0", 0
-        while cursor and read < MOST_LETTERS:
+    for name in involved(partition) if made else ():
+        cursor = f"{max(min(made.values()) // 1_000 - STEPS_BACK, 0)}-0"
+        for _ in range(MOST_PAGES):
             page = await topics.dead_page(name, limit=MAX_PER_CALL, cursor=cursor)
             for letter in page.letters:
                 if letter.timer_id in made and not letter.group:
@@ -82,7 +83,9 @@ async def _letters(server: Server, partition: str, made: Mapping[str, int]) -> d
                     if letter.reason == EXPIRED:
                         died = OccurrenceOutcome.EXPIRED, ""
                     found[letter.timer_id] = Became(*died, letter.attempts, letter.died)
-            cursor, read = page.cursor, read + len(page.letters)
+            cursor = page.cursor
+            if not cursor:
+                break
     return found
 
 
@@ -98,7 +101,6 @@ class _Hunt:
     """Whether records are gone from the beginning that may have told of it."""
     has_gap: bool = False
     """Whether records are gone that came behind those that were read."""
-    is_done: bool = False
 
     @property
     def doubt(self) -> str:
@@ -107,12 +109,11 @@ class _Hunt:
             return TOO_FAR
         return TRIMMED if self.has_gap or (self.begins_late and not self.trail.seen) else ""
 
-    def pass_by(self, millisecond: int, size: int) -> None:
-        """Note an entry that was read."""
-        self.read += size
+    def goes_on(self, millisecond: int) -> bool:
+        """Whether anything is to be found behind an entry."""
         trail = self.trail
         may_come = trail.seen or trail.awaits or self.begins_late or millisecond <= self.since + BEGINS_WITHIN
-        self.is_done = trail.is_over or bool(trail.left) or not may_come or self.read > MOST_BYTES
+        return bool(may_come and not trail.is_over and not trail.left and self.read <= MOST_BYTES)
 
 
 class _Search:
@@ -123,8 +124,12 @@ class _Search:
     a partition is looked for where the hand-over says.
     """
 
-    def __init__(self, journal: TopicJournal, recurrence_id: str, made: Mapping[str, int]) -> None:
+    def __init__(
+        self, journal: TopicJournal, letters: RedisTopics, recurrence_id: str, made: Mapping[str, int]
+    ) -> None:
+        """`letters` are those of single partitions."""
         self._journal = journal
+        self._letters = letters
         self._recurrence_id = recurrence_id
         self._mark = f"{recurrence_id}@".encode()
         """What stands in each entry that tells of an occurrence."""
@@ -206,12 +211,20 @@ class _Search:
                 if self._mark in batch:
                     _take(entry, batch, active)
                 for hunt in active:
-                    hunt.pass_by(millisecond, len(batch))
-                active = [hunt for hunt in active if not hunt.is_done]
+                    hunt.read += len(batch)
+                active = [hunt for hunt in active if hunt.goes_on(millisecond)]
+            await self._ask_for_letters(number, hunts)
+            active = [hunt for hunt in active if not hunt.trail.is_over]
             if len(page) < PAGE:
                 break
             start = f"({next(reversed(page))}"
         await self._look_at_the_beginning(number, hunts)  # it may have been trimmed meanwhile
+
+    async def _ask_for_letters(self, number: int, hunts: Iterable[_Hunt]) -> None:
+        """Whoever has died is dead as long as the letter is kept: it need not be looked for a redrive."""
+        for trail in [hunt.trail for hunt in hunts if hunt.trail.letter]:
+            letter = await self._letters.dead_letter(self._journal.name(number), trail.letter)
+            trail.letter, trail.is_over = "", letter is not None
 
     async def _look_at_the_beginning(self, number: int, hunts: Sequence[_Hunt]) -> None:
         for entry, raw in (await self._journal.page(number, "-", 1)).items():

@@ -51,6 +51,10 @@ class TopicJournal:
         """How many journals there are."""
         return len(self._names)
 
+    def name(self, number: int) -> str:
+        """The name of a partition that has, or had, a journal."""
+        return self._names[number]
+
     def begin_behind(self, after: Mapping[int, str]) -> None:
         """Go on behind these entries of each partition."""
         self._after = {n: entry for n, entry in after.items() if entry}
