@@ -98,7 +98,7 @@ class _Hunt:
     trail: Trail = field(default_factory=Trail)
     read: int = 0
     begins_late: bool = False
-    """Whether records are gone from the beginning that may have told of it."""
+    """Whether records of it may be gone from the beginning."""
     has_gap: bool = False
     """Whether records are gone that came behind those that were read."""
 
