@@ -193,6 +193,16 @@ async def test_an_end_that_is_too_far(books: Books, monkeypatch: pytest.MonkeyPa
     assert reads.size < ends.MOST_BYTES + 2 * PAGE * 1.1 * len(FILLER)
 
 
+async def test_an_end_behind_too_many_entries(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are small, and each costs the relay something."""
+    monkeypatch.setattr(ends, "MOST_ENTRIES", 2 * PAGE)
+    books.made(START, name())
+    books.others(START + 10, 4 * PAGE)
+    reads = Reads(monkeypatch)
+    assert await books.end() == Became.unknown("too_far")
+    assert reads.pages == 3 + 2
+
+
 @pytest.mark.parametrize("time", ["made", "later"])
 async def test_a_journal_that_was_trimmed(books: Books, time: str) -> None:
     """Where its end is still there, that is told."""
@@ -253,6 +263,13 @@ async def test_what_a_journal_does_not_have(books: Books, monkeypatch: pytest.Mo
     reads = Reads(monkeypatch)
     assert await books.end() == Became.unknown("not_recorded")
     assert reads.pages == 1 + 2
+
+
+async def test_a_clock_that_was_set_back(books: Books) -> None:
+    """Between the tick and what it wrote."""
+    books.made(START - 50, name())
+    books.write(START - 40, K.ACKED, name())
+    assert await books.end() == at(ACKED, START - 40)
 
 
 async def test_what_the_journal_believes_to_live(books: Books) -> None:

@@ -30,6 +30,9 @@ MOST_PAGES = 4
 MOST_BYTES = 4 << 20
 """Bytes of entries that are read of a partition's journal to find the end of one occurrence."""
 
+MOST_ENTRIES = 20_000
+"""How many entries that are."""
+
 MOST_SECONDS = 2.0
 """How long one call reads journals."""
 
@@ -96,7 +99,9 @@ class _Hunt:
     timer_id: str
     since: int
     trail: Trail = field(default_factory=Trail)
-    read: int = 0
+    size: int = 0
+    """Bytes that were read for it."""
+    entries: int = 0
     begins_late: bool = False
     """Whether records of it may be gone from the beginning."""
     has_gap: bool = False
@@ -105,15 +110,20 @@ class _Hunt:
     @property
     def doubt(self) -> str:
         """Why more may have happened than was read; empty if not."""
-        if self.read > MOST_BYTES and not self.trail.is_over:
+        if self.is_far and not self.trail.is_over:
             return TOO_FAR
         return TRIMMED if self.has_gap or (self.begins_late and not self.trail.seen) else ""
+
+    @property
+    def is_far(self) -> bool:
+        """Whether as much was read for it as one call reads."""
+        return self.size > MOST_BYTES or self.entries > MOST_ENTRIES
 
     def goes_on(self, millisecond: int) -> bool:
         """Whether anything is to be found behind an entry."""
         trail = self.trail
         may_come = trail.seen or trail.awaits or self.begins_late or millisecond <= self.since + BEGINS_WITHIN
-        return bool(may_come and not trail.is_over and not trail.left and self.read <= MOST_BYTES)
+        return bool(may_come and not trail.is_over and not trail.left and not self.is_far)
 
 
 class _Search:
@@ -211,7 +221,7 @@ class _Search:
                 if self._mark in batch:
                     _take(entry, batch, active)
                 for hunt in active:
-                    hunt.read += len(batch)
+                    hunt.size, hunt.entries = hunt.size + len(batch), hunt.entries + 1
                 active = [hunt for hunt in active if hunt.goes_on(millisecond)]
             await self._ask_for_letters(number, hunts)
             active = [hunt for hunt in active if not hunt.trail.is_over]
