@@ -206,6 +206,21 @@ async def test_one_that_expires(stage: Stage) -> None:
         assert await app.told() == {timer_id: ("expired", "", 0, True)}
 
 
+async def test_one_that_goes_to_a_list(stage: Stage) -> None:
+    """Whoever works there tells nobody."""
+    relay = stage.relay(settings={f"RELAY_TOPICS__{TOPIC}__DISPATCH": "list", **QUICK})
+    async with RelayClient(relay.target, timeout=60.0) as client:
+        await client.recur(NAME, topic=TOPIC, every=86_400, overlap="allow")
+        timer_id = await client.recurrences.trigger(TOPIC, NAME)
+
+        async def is_gone() -> bool:
+            return await client.get(TOPIC, timer_id) is None
+
+        await until(is_gone, "it is in the list")
+        history = await client.recurrences.history(TOPIC, NAME)
+        assert told(history) == {timer_id: ("promoted", "", 0, True)}
+
+
 @pytest.mark.parametrize("as_json", [False, True])
 async def test_the_command(stage: Stage, as_json: bool) -> None:
     relay = stage.relay(settings={**QUICK, **WITHOUT})
