@@ -56,7 +56,7 @@ class OccurrenceOutcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     OCCURRENCE_OUTCOME_EXPIRED: _ClassVar[OccurrenceOutcome]
     OCCURRENCE_OUTCOME_CANCELLED: _ClassVar[OccurrenceOutcome]
     OCCURRENCE_OUTCOME_PROMOTED: _ClassVar[OccurrenceOutcome]
-    OCCURRENCE_OUTCOME_LOST: _ClassVar[OccurrenceOutcome]
+    OCCURRENCE_OUTCOME_REMOVED: _ClassVar[OccurrenceOutcome]
     OCCURRENCE_OUTCOME_UNKNOWN: _ClassVar[OccurrenceOutcome]
 GAP_POLICY_UNSPECIFIED: GapPolicy
 GAP_POLICY_SHIFT: GapPolicy
@@ -86,7 +86,7 @@ OCCURRENCE_OUTCOME_DEAD: OccurrenceOutcome
 OCCURRENCE_OUTCOME_EXPIRED: OccurrenceOutcome
 OCCURRENCE_OUTCOME_CANCELLED: OccurrenceOutcome
 OCCURRENCE_OUTCOME_PROMOTED: OccurrenceOutcome
-OCCURRENCE_OUTCOME_LOST: OccurrenceOutcome
+OCCURRENCE_OUTCOME_REMOVED: OccurrenceOutcome
 OCCURRENCE_OUTCOME_UNKNOWN: OccurrenceOutcome
 
 class RecurrenceRule(_message.Message):

@@ -41,8 +41,8 @@ DEAD = record(K.DEAD, attempts=3, reason="attempts", dead_id="5-0")
         ((record(K.EXPIRED, expires=5),), Became(OUTCOME.EXPIRED, "", 0, 2)),
         ((CLAIMED, FAILED, record(K.CANCELLED)), Became(OUTCOME.CANCELLED, "", 1, 4)),
         ((record(K.PROMOTED),), Became(OUTCOME.PROMOTED, "", 0, 2)),
-        ((record(K.PARKED), record(K.ORPHANED)), Became(OUTCOME.LOST, "no_payload", 0, 3)),
-        ((CLAIMED, record(K.TAKEN)), Became(OUTCOME.LOST, "foreign", 0, 3)),
+        ((record(K.PARKED), record(K.ORPHANED)), Became(OUTCOME.REMOVED, "no_payload", 0, 3)),
+        ((CLAIMED, record(K.TAKEN)), Became(OUTCOME.REMOVED, "foreign", 0, 3)),
     ],
 )
 def test_its_end(records: tuple[JournalRecord, ...], became: Became) -> None:

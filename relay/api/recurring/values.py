@@ -71,7 +71,7 @@ OUTCOMES = {
     OccurrenceOutcome.EXPIRED: pb.OCCURRENCE_OUTCOME_EXPIRED,
     OccurrenceOutcome.CANCELLED: pb.OCCURRENCE_OUTCOME_CANCELLED,
     OccurrenceOutcome.PROMOTED: pb.OCCURRENCE_OUTCOME_PROMOTED,
-    OccurrenceOutcome.LOST: pb.OCCURRENCE_OUTCOME_LOST,
+    OccurrenceOutcome.REMOVED: pb.OCCURRENCE_OUTCOME_REMOVED,
     OccurrenceOutcome.UNKNOWN: pb.OCCURRENCE_OUTCOME_UNKNOWN,
 }
 # The other way each policy has one number, the last one above.

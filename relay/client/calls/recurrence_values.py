@@ -221,10 +221,10 @@ class PastInstant:
     """How long after it the occurrence was made, or left out."""
     outcome: str
     """What became of its occurrence: `waiting`, `leased` (being delivered), `acked`, `dead`, `expired`,
-    `cancelled`, `promoted` (to the topic's list or stream), `lost`, `unknown`; empty if it has none."""
+    `cancelled`, `promoted` (to the topic's list or stream), `removed`, `unknown`; empty if it has none."""
     reason: str
-    """Why it is dead or lost; why the outcome is unknown: `no_journal`, `trimmed`, `not_recorded`, `too_far`;
-    empty otherwise."""
+    """Why it is dead or was removed; why the outcome is unknown: `no_journal`, `trimmed`, `not_recorded`,
+    `too_far`; empty otherwise."""
     attempts: int
     """How many attempts there were; 0 also where that is not known."""
     end_time: datetime | None

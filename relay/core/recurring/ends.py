@@ -15,8 +15,8 @@ class OccurrenceOutcome(Enum):
     """Where an occurrence is, or how it has ended.
 
     WAITING: for its due time or its next attempt. LEASED: it is being delivered. ACKED: a handler has done
-    it. PROMOTED: it went to the topic's list or stream, and nothing is recorded of it there. LOST: it had no
-    payload, or a foreign writer removed it. UNKNOWN: it has ended, and nothing tells how.
+    it. PROMOTED: it went to the topic's list or stream, and nothing is recorded of it there. REMOVED: it had
+    no payload, or a foreign worker has handled or removed it. UNKNOWN: it has ended, and nothing tells how.
     """
 
     WAITING = "waiting"
@@ -26,7 +26,7 @@ class OccurrenceOutcome(Enum):
     EXPIRED = "expired"
     CANCELLED = "cancelled"
     PROMOTED = "promoted"
-    LOST = "lost"
+    REMOVED = "removed"
     UNKNOWN = "unknown"
 
 
@@ -40,13 +40,14 @@ TOO_FAR = "too_far"
 """The end lies behind more records than one call reads."""
 
 NO_PAYLOAD, FOREIGN = "no_payload", "foreign"
-"""Why an occurrence is lost."""
+"""Why an occurrence was removed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Became:
-    """What became of an occurrence. `reason` is that of a death, or why it is lost or its outcome unknown.
-    `attempts` counts those that were made; 0 also where that is not known. `ended` is when it ended."""
+    """What became of an occurrence. `reason` is that of a death, or why it was removed or its outcome is
+    unknown. `attempts` counts those that were made; 0 also where that is not known. `ended` is when it
+    ended."""
 
     outcome: OccurrenceOutcome
     reason: str = ""
@@ -63,8 +64,8 @@ _ENDS = {
     RecordKind.ACKED: (OccurrenceOutcome.ACKED, ""),
     RecordKind.CANCELLED: (OccurrenceOutcome.CANCELLED, ""),
     RecordKind.PROMOTED: (OccurrenceOutcome.PROMOTED, ""),
-    RecordKind.ORPHANED: (OccurrenceOutcome.LOST, NO_PAYLOAD),
-    RecordKind.TAKEN: (OccurrenceOutcome.LOST, FOREIGN),
+    RecordKind.ORPHANED: (OccurrenceOutcome.REMOVED, NO_PAYLOAD),
+    RecordKind.TAKEN: (OccurrenceOutcome.REMOVED, FOREIGN),
 }
 """What ends an occurrence for good."""
 
