@@ -221,7 +221,8 @@ class PastInstant:
     """How long after it the occurrence was made, or left out."""
     outcome: str
     """What became of its occurrence: `waiting`, `leased` (being delivered), `acked`, `dead`, `expired`,
-    `cancelled`, `promoted` (to the topic's list or stream), `removed`, `unknown`; empty if it has none."""
+    `cancelled`, `promoted` (to the topic's list or stream), `removed`, `unknown`; empty if it has none, or if
+    the relay is of a version that does not tell."""
     reason: str
     """Why it is dead or was removed; why the outcome is unknown: `no_journal`, `trimmed`, `not_recorded`,
     `too_far`; empty otherwise."""
