@@ -21,6 +21,7 @@ from relay.client.calls.recurrence_values import (
     PutRecurrence,
     PutResult,
     Recurrence,
+    RecurrenceHistory,
     RecurrenceInfo,
 )
 from relay.client.calls.timer_values import (
@@ -86,6 +87,7 @@ __all__ = [
     "PutRecurrence",
     "PutResult",
     "Recurrence",
+    "RecurrenceHistory",
     "RecurrenceInfo",
     "RedriveResult",
     "Reject",

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -21,6 +21,7 @@ from relay.core.outcomes import (
 )
 from relay.core.partitions import Layout, topic_of
 from relay.core.policy import TopicPolicy
+from relay.core.recurring.ends import Became
 from relay.core.recurring.recurrence import (
     Due,
     Recurrence,
@@ -206,6 +207,15 @@ class RecurrenceStore(Protocol):
     async def page(self, layout: Layout, *, prefix: str, limit: int, cursor: str) -> RecurrencePage:
         """Return a page of those whose ids begin with `prefix`, in the order of the ids' bytes. Raises
         `InvalidField("page_token", …)` for a cursor that no page gave."""
+        ...
+
+    async def ended(
+        self, layout: Layout, recurrence_id: str, made: Mapping[str, int], *, journaled: bool
+    ) -> Mapping[str, Became]:
+        """Tell what became of occurrences that are not in the timeline any more, by their dead letters, and
+        by the topic's journal if it has one. `made` says of each from when on it can be found. One that the
+        journal has no end of, though it was read to its end, is WAITING. What is read is bounded: of each
+        occurrence, and in time."""
         ...
 
 

@@ -45,7 +45,8 @@ from relay.engine.delivery.leases import Lease
 from relay.engine.delivery.session import Session
 from relay.engine.delivery.settler import Settler
 from relay.engine.partitioning import Partitioning
-from relay.engine.recurring.computing import Computing, OneThread
+from relay.engine.recurring.computing import Computing
+from relay.engine.recurring.history import History
 from relay.engine.recurring.recurrences import Recurrences
 from relay.engine.recurring.tickers import Tickers
 from relay.engine.redis_health import RedisHealth
@@ -160,8 +161,9 @@ class Engine:
         )
         self._tickers: Tickers | None = None
         self._recurrences: Recurrences | None = None
+        self._history: History | None = None
         if (kept := stores.recurrences) is not None:
-            due_at, computing = self._loops.due_at, Computing(OneThread())
+            due_at, computing = self._loops.due_at, Computing()
             self._tickers = Tickers(
                 kept,
                 stores.layouts,
@@ -182,6 +184,7 @@ class Engine:
                 due_at,
                 self._registry.note,
             )
+            self._history = History(self._store, kept, self._partitioning, policies)
         self._draining = False
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
@@ -377,6 +380,13 @@ class Engine:
         if self._recurrences is None:
             raise StoreRefused("this store keeps no recurrences")
         return self._recurrences
+
+    @property
+    def history(self) -> History:
+        """What became of occurrences. Raises `StoreRefused` where no recurrences are kept."""
+        if self._history is None:
+            raise StoreRefused("this store keeps no recurrences")
+        return self._history
 
     @property
     def topics(self) -> TopicStore:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from time import monotonic
@@ -280,9 +280,9 @@ class MemoryStore:
         if topic in self._watchers and after is not None and (before is None or after < before):
             self._watchers[topic](after)
 
-    def names(self, topic: str) -> list[str]:
-        """The timer_ids of a topic, or of a partition of it."""
-        return list(self._entries(topic))
+    def ids(self, topic: str) -> Collection[str]:
+        """The ids of all timers of a topic, or of a partition of it."""
+        return self._entries(topic).keys()
 
     def journal(self, topic: str) -> list[JournalBatch]:
         """What is kept of the topic's journal, the oldest first."""

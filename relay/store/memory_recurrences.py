@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from relay.core.errors import InvalidField
 from relay.core.partitions import Layout, hashed, own_name, place_of
+from relay.core.recurring.ends import NO_JOURNAL, NOT_RECORDED, Became, Trail
 from relay.core.recurring.recurrence import (
     Due,
     Recurrence,
@@ -72,7 +73,7 @@ class MemoryRecurrences:
             return Turned.OTHER
         coming = [each for each in turn.occurrences if not await self._lives(topic, each.timer_id)]
         frees = await self._lives(topic, turn.cancel)
-        if 0 < max_waiting < len(self._timers.names(topic)) - frees + len(coming):
+        if 0 < max_waiting < len(self._timers.ids(topic)) - frees + len(coming):
             return Turned.FULL
         if frees:
             await self._timers.cancel(topic, [turn.cancel])
@@ -118,8 +119,9 @@ class MemoryRecurrences:
 
     async def occurrences(self, layout: Layout, recurrence_id: str) -> list[str]:
         """See `RecurrenceStore.occurrences`."""
-        names = self._timers.names(own_name(layout.partition(recurrence_id)))
-        return sorted(name for name in names if name != recurrence_id and hashed(name) == recurrence_id)
+        begin = f"{recurrence_id}@"
+        names = self._timers.ids(own_name(layout.partition(recurrence_id)))
+        return sorted(name for name in names if name.startswith(begin) and hashed(name) == recurrence_id)
 
     async def page(self, layout: Layout, *, prefix: str, limit: int, cursor: str) -> RecurrencePage:
         """See `RecurrenceStore.page`. Raises `InvalidField`."""
@@ -134,6 +136,18 @@ class MemoryRecurrences:
         kept = [await self._stored(*found[name]) for name in names[:limit]]
         more = len(names) > limit
         return RecurrencePage(kept, base64.urlsafe_b64encode(names[limit - 1]).decode() if more else "")
+
+    async def ended(
+        self, layout: Layout, recurrence_id: str, made: Mapping[str, int], *, journaled: bool
+    ) -> Mapping[str, Became]:
+        """See `RecurrenceStore.ended`: by the journal of the timers alone, which keeps all."""
+        trails = {timer_id: Trail() for timer_id in made}
+        for batch in self._timers.journal(own_name(layout.partition(recurrence_id))):
+            for record in batch.records:
+                if record.timer_id in trails:
+                    trails[record.timer_id].take(record, batch.time)
+        unknown = Became.unknown(NOT_RECORDED if journaled else NO_JOURNAL)
+        return {timer_id: trail.became or unknown for timer_id, trail in trails.items()}
 
     def everything(self) -> list[tuple[str, str, Standing]]:
         """The partition and the recurrence_id of each recurrence, and where it stands."""

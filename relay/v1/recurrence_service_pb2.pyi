@@ -45,6 +45,19 @@ class PutResult(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     PUT_RESULT_CREATED: _ClassVar[PutResult]
     PUT_RESULT_REPLACED: _ClassVar[PutResult]
     PUT_RESULT_UNCHANGED: _ClassVar[PutResult]
+
+class OccurrenceOutcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    OCCURRENCE_OUTCOME_UNSPECIFIED: _ClassVar[OccurrenceOutcome]
+    OCCURRENCE_OUTCOME_WAITING: _ClassVar[OccurrenceOutcome]
+    OCCURRENCE_OUTCOME_LEASED: _ClassVar[OccurrenceOutcome]
+    OCCURRENCE_OUTCOME_ACKED: _ClassVar[OccurrenceOutcome]
+    OCCURRENCE_OUTCOME_DEAD: _ClassVar[OccurrenceOutcome]
+    OCCURRENCE_OUTCOME_EXPIRED: _ClassVar[OccurrenceOutcome]
+    OCCURRENCE_OUTCOME_CANCELLED: _ClassVar[OccurrenceOutcome]
+    OCCURRENCE_OUTCOME_PROMOTED: _ClassVar[OccurrenceOutcome]
+    OCCURRENCE_OUTCOME_REMOVED: _ClassVar[OccurrenceOutcome]
+    OCCURRENCE_OUTCOME_UNKNOWN: _ClassVar[OccurrenceOutcome]
 GAP_POLICY_UNSPECIFIED: GapPolicy
 GAP_POLICY_SHIFT: GapPolicy
 GAP_POLICY_SKIP: GapPolicy
@@ -65,6 +78,16 @@ PUT_RESULT_UNSPECIFIED: PutResult
 PUT_RESULT_CREATED: PutResult
 PUT_RESULT_REPLACED: PutResult
 PUT_RESULT_UNCHANGED: PutResult
+OCCURRENCE_OUTCOME_UNSPECIFIED: OccurrenceOutcome
+OCCURRENCE_OUTCOME_WAITING: OccurrenceOutcome
+OCCURRENCE_OUTCOME_LEASED: OccurrenceOutcome
+OCCURRENCE_OUTCOME_ACKED: OccurrenceOutcome
+OCCURRENCE_OUTCOME_DEAD: OccurrenceOutcome
+OCCURRENCE_OUTCOME_EXPIRED: OccurrenceOutcome
+OCCURRENCE_OUTCOME_CANCELLED: OccurrenceOutcome
+OCCURRENCE_OUTCOME_PROMOTED: OccurrenceOutcome
+OCCURRENCE_OUTCOME_REMOVED: OccurrenceOutcome
+OCCURRENCE_OUTCOME_UNKNOWN: OccurrenceOutcome
 
 class RecurrenceRule(_message.Message):
     __slots__ = ("cron", "rrule", "every", "anchor_time", "zone", "gap", "fold", "start_time", "end_time", "leave_out")
@@ -337,27 +360,39 @@ class DeleteRecurrenceResponse(_message.Message):
     def __init__(self, deleted: bool = ..., cancelled: _Optional[int] = ...) -> None: ...
 
 class GetRecurrenceHistoryRequest(_message.Message):
-    __slots__ = ("topic", "recurrence_id")
+    __slots__ = ("topic", "recurrence_id", "limit")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     RECURRENCE_ID_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
     topic: str
     recurrence_id: str
-    def __init__(self, topic: _Optional[str] = ..., recurrence_id: _Optional[str] = ...) -> None: ...
+    limit: int
+    def __init__(self, topic: _Optional[str] = ..., recurrence_id: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
 
 class PastInstant(_message.Message):
-    __slots__ = ("time", "timer_id", "left_out", "lateness")
+    __slots__ = ("time", "timer_id", "left_out", "lateness", "outcome", "reason", "attempts", "end_time")
     TIME_FIELD_NUMBER: _ClassVar[int]
     TIMER_ID_FIELD_NUMBER: _ClassVar[int]
     LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
     LATENESS_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    END_TIME_FIELD_NUMBER: _ClassVar[int]
     time: _timestamp_pb2.Timestamp
     timer_id: str
     left_out: str
     lateness: _duration_pb2.Duration
-    def __init__(self, time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., timer_id: _Optional[str] = ..., left_out: _Optional[str] = ..., lateness: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    outcome: OccurrenceOutcome
+    reason: str
+    attempts: int
+    end_time: _timestamp_pb2.Timestamp
+    def __init__(self, time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., timer_id: _Optional[str] = ..., left_out: _Optional[str] = ..., lateness: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., outcome: _Optional[_Union[OccurrenceOutcome, str]] = ..., reason: _Optional[str] = ..., attempts: _Optional[int] = ..., end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class GetRecurrenceHistoryResponse(_message.Message):
-    __slots__ = ("instants",)
+    __slots__ = ("instants", "outcomes_missing")
     INSTANTS_FIELD_NUMBER: _ClassVar[int]
+    OUTCOMES_MISSING_FIELD_NUMBER: _ClassVar[int]
     instants: _containers.RepeatedCompositeFieldContainer[PastInstant]
-    def __init__(self, instants: _Optional[_Iterable[_Union[PastInstant, _Mapping]]] = ...) -> None: ...
+    outcomes_missing: str
+    def __init__(self, instants: _Optional[_Iterable[_Union[PastInstant, _Mapping]]] = ..., outcomes_missing: _Optional[str] = ...) -> None: ...

@@ -113,7 +113,11 @@ async def delete(calls: Calls, call: ApiCall) -> Answer:
 
 async def history(calls: Calls, call: ApiCall) -> Answer:
     """Read what came of the latest instants."""
-    return Answer(forms.write(await calls.recurrences.history(pb.GetRecurrenceHistoryRequest(**call.path))))
+    request = pb.GetRecurrenceHistoryRequest(
+        topic=call.path["topic"], recurrence_id=call.path["recurrence_id"]
+    )
+    call.read_query(request)
+    return Answer(forms.write(await calls.recurrences.history(request)))
 
 
 def _read(call: ApiCall, request: Any) -> None:
@@ -174,6 +178,7 @@ OPERATIONS = (
         history,
         "Read what came of the latest instants, the latest one at the end.",
         pb.GetRecurrenceHistoryResponse,
+        query={"limit": pb.GetRecurrenceHistoryRequest},
         problems=(404,),
     ),
     Operation(

@@ -270,6 +270,18 @@ CALLS: list[tuple[str, Any, str, str]] = [
         "overlap",
         "send ALLOW for all at once or BUFFER for one after another, or leave it out",
     ),
+    (
+        "GetRecurrenceHistory",
+        pb.GetRecurrenceHistoryRequest(**ONE, limit=17),
+        "limit",
+        "is 17; give 0 to 16",
+    ),
+    (
+        "GetRecurrenceHistory",
+        pb.GetRecurrenceHistoryRequest(**ONE, limit=-1),
+        "limit",
+        "is -1; give 0 to 16",
+    ),
 ]
 
 

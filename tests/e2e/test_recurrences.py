@@ -200,6 +200,10 @@ async def test_the_same_on_asyncio(daemon: Relay) -> None:
         assert await client.get("many", timer_id) is not None
         history = await client.recurrences.history("many", "r-0")
         assert [each.timer_id for each in history] == [timer_id]
+        for limit in (0, 17):
+            with pytest.raises(InvalidArgument) as wrong:
+                await client.recurrences.history("many", "r-0", limit=limit)
+            assert wrong.value.field == "limit"
         paused = await client.recurrences.pause("many", "r-0", "why")
         assert (paused.pause_note, (await client.recurrences.resume("many", "r-0")).paused) == ("why", False)
         yesterday = datetime.now(UTC) - timedelta(days=1)

@@ -82,6 +82,10 @@ def test_the_life_of_a_recurrence(api: Any) -> None:
     assert filled.value["waiting"] == 0
     past = api("GET", f"{ONE}/history").value["instants"]
     assert (len(past), past[0]["timer_id"]) == (3, timer_id)
+    assert {each["outcome"] for each in past} == {"OCCURRENCE_OUTCOME_WAITING"}
+    assert len(api("GET", f"{ONE}/history?limit=2").value["instants"]) == 2
+    refused = api("GET", f"{ONE}/history?limit=17")
+    assert (refused.status, refused.value["field"]) == (422, "limit")
     assert api("DELETE", f"{ONE}?cancel_waiting=true").value == {"deleted": True, "cancelled": 3}
     assert api("DELETE", ONE).value == {"deleted": False, "cancelled": 0}
     assert api("GET", ONE).status == 404

@@ -27,7 +27,7 @@ from relay.core.recurring.recurrence import (
     StoredRecurrence,
 )
 from relay.core.recurring.rule import Rule
-from relay.engine.recurring.computing import Computing, OneThread
+from relay.engine.recurring.computing import Computing
 from relay.engine.recurring.recurrences import Put, Recurrences
 from relay.engine.recurring.tickers import Tickers
 from relay.engine.recurring.zone_updates import ZoneUpdates, updated_standing
@@ -394,7 +394,7 @@ async def test_zones_that_have_changed_while_one_is_kept_back(kept: Scene) -> No
         updated = replace(found.standing, next=made.standing.next, tzdata=TZDATA)
         assert updated_standing(found) == updated
         layout = Layout(kept.topic)
-        await ZoneUpdates(store, None, Computing(OneThread()))._update(layout, found)  # type: ignore[arg-type]
+        await ZoneUpdates(store, None, Computing())._update(layout, found)  # type: ignore[arg-type]
         assert [each.standing for each in (await store.due(kept.topic, 9)).kept] == [updated]
 
 

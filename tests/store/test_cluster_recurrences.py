@@ -5,10 +5,13 @@ from __future__ import annotations
 import pytest
 
 from relay.core.instants import SECOND
+from relay.core.journal import Journals
+from relay.core.recurring.ends import OccurrenceOutcome
 from relay.core.recurring.nominal import Nominal
 from relay.core.recurring.recurrence import Overlap, Recurrence, Standing, StoredRecurrence, Turned
 from relay.core.recurring.rule import Rule
 from relay.core.recurring.turns import turn
+from relay.core.timers import Change
 from relay.store.partitions.recurrences import RedisRecurrences
 from relay.store.server.server import Server
 from tests.store.moving import Relay
@@ -94,3 +97,34 @@ async def test_recurrences_move_with_their_topic(target: int) -> None:
             await all_turn(store, relay, FIRST + SECOND)
             assert await listed(store, relay) == sorted(NAMES)
             assert len(await relay.listed()) == 2 * len(NAMES)
+
+
+async def test_outcomes_are_found_in_any_partition() -> None:
+    """What has ended before the topic got more partitions, and what ended afterwards, on nodes of a
+    Cluster."""
+    with Cluster("valkey", masters=2) as cluster:
+        journals = Journals(lambda _: 100_000)
+        async with Server(cluster.url, connections=2, timeout=60.0, journals=journals) as server:
+            relay = Relay(server, "orders", partitions=2)
+            await relay.layouts.ask("orders")
+            store = RedisRecurrences(server, relay.carrier)
+            made: dict[str, dict[str, int]] = {name: {} for name in NAMES}
+            for name in NAMES:
+                recurrence = Recurrence(name, Rule(every=SECOND), b"x", overlap=Overlap.ALLOW)
+                standing = Standing(version=1, next=FIRST)
+                assert await store.keep(relay.at(name), None, recurrence, standing, FIRST, reason="put")
+            for n in range(2):
+                await all_turn(store, relay, FIRST + n * SECOND)
+                for name in NAMES:
+                    now, kept = await store.get(relay.at(name), name)
+                    assert kept is not None
+                    made[name][kept.standing.last] = now - SECOND  # it was made before that
+            for name in NAMES:
+                assert await relay.cancel(next(iter(made[name]))) is Change.CANCELLED
+            await relay.move(8)
+            assert {relay.at(name) for name in NAMES} == set(relay.layout.partitions)
+            for name in NAMES:
+                assert await relay.cancel(next(reversed(made[name]))) is Change.CANCELLED
+            for name in NAMES:
+                told = await store.ended(relay.layout, name, made[name], journaled=True)
+                assert [each.outcome for each in told.values()] == [OccurrenceOutcome.CANCELLED] * 2

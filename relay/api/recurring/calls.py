@@ -11,6 +11,8 @@ from relay.core import validate
 from relay.core.errors import InvalidField
 from relay.core.ports import MAX_PER_CALL
 from relay.core.recurring.recurrence import Recurrence, StoredRecurrence
+from relay.core.recurring.turns import RECENT
+from relay.engine.recurring.history import History
 from relay.engine.recurring.recurrences import MOST_SHOWN, Put, Recurrences
 from relay.rules import TZDATA
 from relay.v1 import recurrence_service_pb2 as pb
@@ -38,6 +40,11 @@ class RecurrenceKeeper(Protocol):  # see 0095
     @property
     def recurrences(self) -> Recurrences:
         """The recurrences of all topics."""
+        ...
+
+    @property
+    def history(self) -> History:
+        """What became of occurrences."""
         ...
 
     def admit(self, field: str, topic: str) -> str:
@@ -162,9 +169,16 @@ class RecurrenceCalls:
         return response
 
     async def history(self, request: pb.GetRecurrenceHistoryRequest) -> pb.GetRecurrenceHistoryResponse:
-        """Tell what came of the latest instants. Raises `RecurrenceNotFound`."""
-        _, kept = await self._kept(request)
-        return pb.GetRecurrenceHistoryResponse(instants=[values.past(each) for each in kept.standing.recent])
+        """Tell what came of the latest instants. Raises `RecurrenceNotFound`, `InvalidField`."""
+        if not 0 <= request.limit <= RECENT:
+            raise InvalidField("limit", f"is {request.limit}; give 0 to {RECENT}")
+        topic, kept = await self._kept(request)
+        history = self._engine.history
+        passed = await history.of(topic, kept, request.limit or RECENT)
+        return pb.GetRecurrenceHistoryResponse(
+            instants=[values.past(each) for each in passed],
+            outcomes_missing="" if history.is_recorded(topic) else values.no_journal(topic),
+        )
 
     def _names(self, request: Named) -> tuple[str, str]:
         return (

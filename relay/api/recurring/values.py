@@ -18,9 +18,11 @@ from relay.core import validate
 from relay.core.errors import InvalidField
 from relay.core.instants import SECOND
 from relay.core.partitions import hashed
+from relay.core.recurring.ends import OccurrenceOutcome
 from relay.core.recurring.nominal import Nominal
-from relay.core.recurring.recurrence import CatchUp, Overlap, Past, Recurrence, StoredRecurrence
+from relay.core.recurring.recurrence import CatchUp, Overlap, Recurrence, StoredRecurrence
 from relay.core.recurring.rule import Fold, Gap, Rule
+from relay.engine.recurring.history import Passed
 from relay.v1 import recurrence_service_pb2 as pb
 
 MOST_DATES = 1_000
@@ -65,6 +67,17 @@ CATCH_UPS = {
     pb.CATCH_UP_POLICY_LATEST: CatchUp.LATEST,
     pb.CATCH_UP_POLICY_ALL: CatchUp.ALL,
     pb.CATCH_UP_POLICY_NONE: CatchUp.NONE,
+}
+OUTCOMES = {
+    OccurrenceOutcome.WAITING: pb.OCCURRENCE_OUTCOME_WAITING,
+    OccurrenceOutcome.LEASED: pb.OCCURRENCE_OUTCOME_LEASED,
+    OccurrenceOutcome.ACKED: pb.OCCURRENCE_OUTCOME_ACKED,
+    OccurrenceOutcome.DEAD: pb.OCCURRENCE_OUTCOME_DEAD,
+    OccurrenceOutcome.EXPIRED: pb.OCCURRENCE_OUTCOME_EXPIRED,
+    OccurrenceOutcome.CANCELLED: pb.OCCURRENCE_OUTCOME_CANCELLED,
+    OccurrenceOutcome.PROMOTED: pb.OCCURRENCE_OUTCOME_PROMOTED,
+    OccurrenceOutcome.REMOVED: pb.OCCURRENCE_OUTCOME_REMOVED,
+    OccurrenceOutcome.UNKNOWN: pb.OCCURRENCE_OUTCOME_UNKNOWN,
 }
 # The other way each policy has one number, the last one above.
 _GAP = {policy: number for number, policy in GAPS.items()}
@@ -311,13 +324,28 @@ def shown(nominal: Nominal) -> pb.NominalInstant:
     )
 
 
-def past(each: Past) -> pb.PastInstant:
+def past(each: Passed) -> pb.PastInstant:
     """What came of an instant."""
-    return pb.PastInstant(
-        time=moment(each.nominal),
-        timer_id=each.timer_id,
-        left_out="" if each.left_out is None else each.left_out.value,
-        lateness=span(max(each.lateness, 0)),
+    past, became = each
+    message = pb.PastInstant(
+        time=moment(past.nominal),
+        timer_id=past.timer_id,
+        left_out="" if past.left_out is None else past.left_out.value,
+        lateness=span(max(past.lateness, 0)),
+    )
+    if became is not None:
+        message.outcome = OUTCOMES[became.outcome]
+        message.reason, message.attempts = became.reason, became.attempts
+        if became.ended is not None:
+            message.end_time.CopyFrom(times.timestamp(became.ended))
+    return message
+
+
+def no_journal(topic: str) -> str:
+    """Why it is not known how occurrences of a topic ended, and what to do."""
+    return (
+        f"topic {topic!r} has no journal, so nothing records how an occurrence ends; set journal: true for "
+        "the topic in the settings of its relays, and it is known of those that come from then on"
     )
 
 

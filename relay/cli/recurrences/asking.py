@@ -322,31 +322,19 @@ def delete(
         _fail_missing(topic, recurrence_id)
 
 
-def history(connection: RelayConnection, topic: str, recurrence_id: str, as_json: bool) -> None:
+def history(connection: RelayConnection, topic: str, recurrence_id: str, limit: int, as_json: bool) -> None:
     """Show what came of the latest instants."""
-    instants = connection.ask(lambda client: client.recurrences.history(topic, recurrence_id))
+    instants = connection.ask(lambda client: client.recurrences.history(topic, recurrence_id, limit=limit))
     if as_json:
         for each in instants:
-            output.document(
-                {
-                    "time": output.iso(each.time),
-                    "timer_id": each.timer_id,
-                    "left_out": each.left_out,
-                    "lateness": shown.span(each.lateness),
-                }
-            )
+            output.document(shown.passed(each))
     elif instants:
-        rows = [
-            (
-                output.iso(each.time),
-                each.timer_id or f"none: {each.left_out}",
-                f"{each.lateness.total_seconds():.3f} s",
-            )
-            for each in instants
-        ]
-        tables.show(tables.table(("time", "occurrence", "late by>"), rows))
+        titles = ("time", "occurrence", "late by>", "outcome", "attempts>", "ended")
+        tables.show(tables.table(titles, [shown.passed_row(each) for each in instants]))
     else:
         typer.echo("no instant has come yet", err=True)
+    if instants.outcomes_missing:
+        typer.echo(instants.outcomes_missing, err=True)
 
 
 def _count(occurrences: int) -> str:

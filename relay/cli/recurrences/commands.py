@@ -385,15 +385,16 @@ def delete(
 def history(
     topic: TopicName,
     recurrence_id: RecurrenceId,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=16, help="At most this many instants.")] = 16,
     target: Target = DEFAULT_TARGET,
     timeout: Timeout = None,
     as_json: Json = False,
 ) -> None:
-    """Show what came of the latest instants: the occurrence, or why there is none, and how late."""
+    """Show what came of the latest instants: the occurrence and how it ended, or why there is none."""
     from relay.cli.recurrences import asking
     from relay.cli.terminal.relay_connection import RelayConnection
 
-    asking.history(RelayConnection(target, timeout), topic, recurrence_id, as_json)
+    asking.history(RelayConnection(target, timeout), topic, recurrence_id, limit, as_json)
 
 
 @app.command()

@@ -10,7 +10,7 @@ from typing import Any
 from google.protobuf.duration_pb2 import Duration
 
 from relay.cli.terminal import output
-from relay.client.calls.recurrence_values import Recurrence, RecurrenceInfo
+from relay.client.calls.recurrence_values import PastInstant, Recurrence, RecurrenceInfo
 
 LINES = (
     "cron",
@@ -94,6 +94,32 @@ def rows(found: Recurrence) -> list[tuple[str, str]]:
         ("paused", pause_of(found)),
         ("time zones", found.tzdata),
     ]
+
+
+def passed(found: PastInstant) -> dict[str, Any]:
+    """What came of an instant."""
+    return {
+        "time": iso(found.time),
+        "timer_id": found.timer_id,
+        "left_out": found.left_out,
+        "lateness": span(found.lateness),
+        "outcome": found.outcome,
+        "reason": found.reason,
+        "attempts": found.attempts,
+        "end_time": iso(found.end_time),
+    }
+
+
+def passed_row(found: PastInstant) -> tuple[str, ...]:
+    """The same for people."""
+    return (
+        output.iso(found.time),
+        found.timer_id or f"none: {found.left_out}",
+        f"{found.lateness.total_seconds():.3f} s",
+        f"{found.outcome}: {found.reason}" if found.reason else found.outcome,
+        str(found.attempts or ""),
+        iso(found.end_time) or "",
+    )
 
 
 def when(found: RecurrenceInfo) -> str:

@@ -32,16 +32,16 @@ from relay.client.calls.recurrence_values import (
     BackfillOverlap,
     DeletedRecurrence,
     NominalInstant,
-    PastInstant,
     PutRecurrence,
     RecurOptions,
     Recurrence,
+    RecurrenceHistory,
     RecurrenceInfo,
     RuleFields,
     check_names,
     read_backfilled,
+    read_history,
     read_instant,
-    read_past,
     to_overlap,
     to_rule,
     to_spec,
@@ -51,6 +51,8 @@ from relay.v1 import recurrence_service_pb2 as pb
 
 MAX_PAGE = 500
 MAX_SHOWN = 1_000
+MAX_REMEMBERED = 16
+"""Nominal instants that a recurrence remembers."""
 MAX_VERSION = 2**63 - 1
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
 """Seconds between two tries."""
@@ -173,12 +175,12 @@ def delete(topic: str, recurrence_id: str, cancel_waiting: bool, timeout: float)
     return DeletedRecurrence(response.deleted, response.cancelled)
 
 
-def history(topic: str, recurrence_id: str, timeout: float) -> Steps[list[PastInstant]]:
+def history(topic: str, recurrence_id: str, limit: int, timeout: float) -> Steps[RecurrenceHistory]:
     """Read what came of the latest instants. Raises `NotFound`."""
     check_names(topic, recurrence_id)
-    request = pb.GetRecurrenceHistoryRequest(topic=topic, recurrence_id=recurrence_id)
-    response = yield from call(HISTORY, request, timeout)
-    return [read_past(each) for each in response.instants]
+    arguments.check_count(limit, "limit", 1, MAX_REMEMBERED)
+    request = pb.GetRecurrenceHistoryRequest(topic=topic, recurrence_id=recurrence_id, limit=limit)
+    return read_history((yield from call(HISTORY, request, timeout)))
 
 
 def check_list(topic: str, prefix: str, page_size: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from typing import Any, Literal, NamedTuple, Self, TypeAlias, TypedDict
@@ -42,7 +42,7 @@ DEFAULT = 1
 """The number of every policy that counts where none is given."""
 
 UNKNOWN = "unknown"
-"""Stands for a policy that a newer relay knows and this client doesn't."""
+"""Stands for a policy or an outcome that a newer relay knows and this client doesn't."""
 
 _UNITS = {
     "ms": 0.001,
@@ -225,6 +225,28 @@ class PastInstant:
     """Why it has none; empty if it has one."""
     lateness: timedelta
     """How long after it the occurrence was made, or left out."""
+    outcome: str
+    """What became of its occurrence: `waiting`, `leased` (being delivered), `acked`, `dead`, `expired`,
+    `cancelled`, `promoted` (to the topic's list or stream), `removed`, `unknown`; empty if it has none, or if
+    the relay is of a version that does not tell."""
+    reason: str
+    """Why it is dead or was removed; why the outcome is unknown: `no_journal`, `trimmed`, `not_recorded`,
+    `too_far`; empty otherwise."""
+    attempts: int
+    """How many attempts there were; 0 also where that is not known."""
+    end_time: datetime | None
+    """When the occurrence ended; None where it has not, or where that is not known."""
+
+
+class RecurrenceHistory(list[PastInstant]):
+    """The latest nominal instants, the latest one at the end."""
+
+    outcomes_missing: str
+    """Why it is not known how occurrences ended, and what to do; empty where the topic has a journal."""
+
+    def __init__(self, instants: Iterable[PastInstant], outcomes_missing: str = "") -> None:
+        super().__init__(instants)
+        self.outcomes_missing = outcomes_missing
 
 
 class Backfilled(NamedTuple):
@@ -434,14 +456,26 @@ def read_instant(instant: pb.NominalInstant) -> NominalInstant:
     )
 
 
-def read_past(instant: pb.PastInstant) -> PastInstant:
+def read_history(response: pb.GetRecurrenceHistoryResponse) -> RecurrenceHistory:
     """Read the message from the wire."""
+    return RecurrenceHistory(map(_past, response.instants), response.outcomes_missing)
+
+
+def _past(instant: pb.PastInstant) -> PastInstant:
     return PastInstant(
         time=arguments.to_datetime(instant.time),
         timer_id=instant.timer_id,
         left_out=instant.left_out,
         lateness=instant.lateness.ToTimedelta(),
+        outcome=_outcome(instant.outcome),
+        reason=instant.reason,
+        attempts=instant.attempts,
+        end_time=_moment(instant, "end_time"),
     )
+
+
+def _outcome(number: int) -> str:
+    return _word(pb.OccurrenceOutcome, "OCCURRENCE_OUTCOME_", number) if number else ""
 
 
 def read_backfilled(response: pb.BackfillRecurrenceResponse) -> Backfilled:

@@ -15,8 +15,8 @@ from relay.client.calls.recurrence_values import (
     BackfillOverlap,
     DeletedRecurrence,
     NominalInstant,
-    PastInstant,
     Recurrence,
+    RecurrenceHistory,
     RecurrenceInfo,
     RuleFields,
 )
@@ -123,9 +123,16 @@ class Recurrences:
         left."""
         return await run(self._wire(), calls.delete(topic, recurrence_id, cancel_waiting, self._timeout))
 
-    async def history(self, topic: str, recurrence_id: str) -> Sequence[PastInstant]:
-        """Read what came of the latest nominal instants, at most 16, the latest one at the end."""
-        return await run(self._wire(), calls.history(topic, recurrence_id, self._timeout))
+    async def history(
+        self, topic: str, recurrence_id: str, *, limit: int = calls.MAX_REMEMBERED
+    ) -> RecurrenceHistory:
+        """Read what came of the latest `limit` nominal instants (1 to 16), the latest one at the end: the
+        occurrence and how it ended, or why there is none.
+
+        What waits, is being delivered, or is kept as a dead letter, is always known; how other occurrences
+        ended, the topic's journal tells. `outcomes_missing` says if it has none.
+        """
+        return await run(self._wire(), calls.history(topic, recurrence_id, limit, self._timeout))
 
 
 class SyncRecurrences:
@@ -194,6 +201,8 @@ class SyncRecurrences:
         """See `Recurrences.delete`."""
         return run_blocking(self._wire(), calls.delete(topic, recurrence_id, cancel_waiting, self._timeout))
 
-    def history(self, topic: str, recurrence_id: str) -> Sequence[PastInstant]:
+    def history(
+        self, topic: str, recurrence_id: str, *, limit: int = calls.MAX_REMEMBERED
+    ) -> RecurrenceHistory:
         """See `Recurrences.history`."""
-        return run_blocking(self._wire(), calls.history(topic, recurrence_id, self._timeout))
+        return run_blocking(self._wire(), calls.history(topic, recurrence_id, limit, self._timeout))

@@ -14,9 +14,10 @@ from relay.core.partitions import Layout
 from relay.core.policy import Policies
 from relay.core.ports import OnePartition
 from relay.core.recurring.recurrence import Standing, StoredRecurrence, Turned
+from relay.core.recurring.rule import Rule
 from relay.core.recurring.turns import LOOK_AGAIN, look_at
 from relay.core.timers import Change
-from relay.engine.recurring.computing import Computing
+from relay.engine.recurring.history import History
 from relay.engine.recurring.recurrences import Recurrences
 from relay.engine.recurring.turning import turned
 from relay.store.memory_recurrences import MemoryRecurrences
@@ -44,10 +45,11 @@ class MemoryRecurring:
             _Whole(),
             self._policies,
             _Unasked(),
-            Computing(_at_once),
+            _Here(),
             due_at=lambda _partition, _instant: None,
             registered=lambda _topic: None,
         )
+        self.history = History(state.store, self._kept, _Whole(), self._policies)
         self._calls = calls = RecurrenceCalls(self)
         self.answers: dict[str, Callable[[Any], Coroutine[Any, Any, Any]]] = {
             channel.PUT_RECURRENCE.name: calls.put,
@@ -73,7 +75,7 @@ class MemoryRecurring:
 
     async def cancel_occurrences(self, topic: str, recurrence_id: str) -> int:
         """See `RecurrenceKeeper.cancel_occurrences`."""
-        names = await self._kept.occurrences(Layout(topic), recurrence_id)
+        names = await self.recurrences.occurrences(topic, recurrence_id)
         changes = await self._state.store.cancel(topic, names)
         return sum(each.change is Change.CANCELLED for each in changes)
 
@@ -135,15 +137,21 @@ class MemoryRecurring:
         return kept
 
 
-async def _at_once(work: Callable[[], _T], /) -> _T:
-    return work()
-
-
 class _Whole:
     """The `ByLayout` of topics that have one partition each."""
 
     async def begin(self, topic: str, work: Callable[[Layout], Awaitable[_T]]) -> _T:
         return await work(Layout(topic))
+
+
+class _Here:
+    """The `ComputesRules` of a test, which has nothing else to do."""
+
+    async def run(self, work: Callable[[], _T]) -> _T:
+        return work()
+
+    async def compile(self, rule: Rule) -> None:
+        pass
 
 
 class _Unasked:

@@ -151,6 +151,7 @@ class InMemoryRelay:  # see 0024
             delivery_timeout=delivery_timeout,
             max_payload_bytes=max_payload_bytes,
             max_waiting=max_waiting,
+            journal=True,
             retry=retry,
         )
         clients = [end for end in ends if isinstance(end, RelayClient)]
@@ -251,6 +252,7 @@ class SyncInMemoryRelay:
             delivery_timeout=delivery_timeout,
             max_payload_bytes=max_payload_bytes,
             max_waiting=max_waiting,
+            journal=True,
             retry=retry,
         )
         clients = [end for end in ends if isinstance(end, SyncRelayClient)]

@@ -15,6 +15,7 @@ from relay.client.testing.held import HeldDelivery
 from relay.client.testing.records import Died
 from relay.client.testing.service import MemoryService, MemoryState, at_once
 from relay.core.instants import micros
+from relay.core.journal import Journals
 from relay.core.life import Effect
 from relay.core.outcomes import ClaimRequest, Reason, nonces
 from relay.core.partitions import Layout
@@ -34,7 +35,9 @@ class MemoryTimers:
 
     def __init__(self, now: datetime | None, policy: TopicPolicy) -> None:
         start = arguments.to_timestamp(datetime.now(UTC) if now is None else now, "now")
-        store = MemoryStore(lambda: self._state.clock, died=self._died)
+        store = MemoryStore(
+            lambda: self._state.clock, journals=Journals(lambda _: policy.journal_keeps), died=self._died
+        )
         self._state = MemoryState(times.instant("now", start), store, policy, threading.RLock())
         self.service = MemoryService(self._state)
         self._held: list[HeldDelivery] = []

@@ -7,7 +7,7 @@ second: an RRULE with a COUNT is followed to its end once, and a rule that is pu
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import anyio
 import anyio.to_thread
@@ -22,29 +22,17 @@ MOST = 10_000
 T = TypeVar("T")
 
 
-class Runner(Protocol):
-    """Does what may take long, and returns or raises what it does."""
-
-    async def __call__(self, work: Callable[[], T], /) -> T: ...
-
-
-class OneThread:
-    """Does one thing at a time, so that the thread takes no more than a part of a processor from the loop,
-    whatever callers ask for. Once begun, it is waited for."""
+class Computing:
+    """Computes one thing at a time, so that the thread takes no more than a part of a processor from the
+    loop, whatever callers ask for."""
 
     def __init__(self) -> None:
         self._one_at_a_time = anyio.CapacityLimiter(1)
-
-    async def __call__(self, work: Callable[[], T], /) -> T:
-        return await anyio.to_thread.run_sync(work, limiter=self._one_at_a_time)
-
-
-class Computing:
-    """Computes rules by `run`, and knows which of them the loop can compute by itself from then on."""
-
-    def __init__(self, run: Runner) -> None:
-        self.run = run
         self._compiled: set[Rule] = set()
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Do what may take long, and return or raise what it does. Once begun, it is waited for."""
+        return await anyio.to_thread.run_sync(work, limiter=self._one_at_a_time)
 
     async def compile(self, rule: Rule) -> None:
         """Have a rule compiled, so that the loop can compute its next instants at once."""

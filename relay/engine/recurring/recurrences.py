@@ -33,7 +33,6 @@ from relay.core.recurring.recurrence import (
 )
 from relay.core.recurring.rule import Rule
 from relay.core.recurring.turns import backfilled, look_at, triggered
-from relay.engine.recurring.computing import Computing
 from relay.engine.recurring.turning import turned
 from relay.rules import TZDATA, check_pace, compile_rule
 
@@ -81,6 +80,18 @@ class Ticking(Protocol):
         ...
 
 
+class ComputesRules(Protocol):
+    """Does what may take long, as `Computing` does."""
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Do it, and return or raise what it does."""
+        ...
+
+    async def compile(self, rule: Rule) -> None:
+        """Have a rule compiled."""
+        ...
+
+
 class Put(Enum):
     """What has become of a recurrence that was put."""
 
@@ -118,7 +129,7 @@ class Recurrences:
         partitioning: ByLayout,
         policies: Policies,
         tickers: Ticking,
-        computing: Computing,
+        computing: ComputesRules,
         due_at: Callable[[str, int], None],
         registered: Callable[[str], None],
     ) -> None:

@@ -51,6 +51,10 @@ class TopicJournal:
         """How many journals there are."""
         return len(self._names)
 
+    def name(self, number: int) -> str:
+        """The name of a partition that has, or had, a journal."""
+        return self._names[number]
+
     def begin_behind(self, after: Mapping[int, str]) -> None:
         """Go on behind these entries of each partition."""
         self._after = {n: entry for n, entry in after.items() if entry}
@@ -82,6 +86,11 @@ class TopicJournal:
             for entry in page
             if entry != self._after.get(n)
         }
+
+    async def page(self, number: int, start: str, count: int = PAGE) -> dict[str, bytes]:
+        """What the first entries of a partition's journal hold from `start` on, as XRANGE takes it, by their
+        ids. Raises `StoreError`."""
+        return await self._read("XRANGE", number, start, "+", count)
 
     @property
     def _numbers(self) -> range:
