@@ -46,6 +46,7 @@ from relay.store.server.connect import guess
 from relay.store.server.fitness import check_server
 from relay.store.server.hints import RedisHints
 from relay.store.server.server import Server, ServerReports
+from relay.store.timeline.calendars import RedisCalendars
 from relay.store.timeline.redis_store import RedisStore
 from relay.store.timeline.topics import RedisTopics
 from relay.telemetry.logs.log_limits import suppressed
@@ -224,6 +225,7 @@ def put_together(
         RedisGroups(server, policies, known_groups=known_groups),
         RedisHeartbeats(server),
         RedisRecurrences(server, carrier),
+        RedisCalendars(server),
     )
     return Engine(stores, policies, count, tracing=tracing)
 

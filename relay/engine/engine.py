@@ -45,6 +45,7 @@ from relay.engine.delivery.leases import Lease
 from relay.engine.delivery.session import Session
 from relay.engine.delivery.settler import Settler
 from relay.engine.partitioning import Partitioning
+from relay.engine.recurring.kept_calendars import KeptCalendars
 from relay.engine.recurring.recurrences import Recurrences
 from relay.engine.recurring.tickers import Tickers
 from relay.engine.redis_health import RedisHealth
@@ -159,13 +160,28 @@ class Engine:
         )
         self._tickers: Tickers | None = None
         self._recurrences: Recurrences | None = None
+        self.calendars = KeptCalendars(stores.calendars, self._clock)
         if (kept := stores.recurrences) is not None:
             due_at = self._loops.due_at
             self._tickers = Tickers(
-                kept, stores.layouts, policies, due_at, self._redis_health, self._clock, instruments
+                kept,
+                self.calendars,
+                stores.layouts,
+                policies,
+                due_at,
+                self._redis_health,
+                self._clock,
+                instruments,
             )
             self._recurrences = Recurrences(
-                kept, stores.layouts, self._partitioning, policies, self._tickers, due_at, self._registry.note
+                kept,
+                self.calendars,
+                stores.layouts,
+                self._partitioning,
+                policies,
+                self._tickers,
+                due_at,
+                self._registry.note,
             )
         self._draining = False
 

@@ -15,9 +15,16 @@ from relay.app import put_together
 from relay.core.errors import InvalidField, OtherVersion, RecurrenceNotFound, TopicFull
 from relay.core.instants import LATEST, SECOND
 from relay.core.partitions import Layout
-from relay.core.recurring.recurrence import CatchUp, LeftOut, Overlap, Recurrence, StoredRecurrence
+from relay.core.recurring.recurrence import (
+    CatchUp,
+    LeftOut,
+    Overlap,
+    Put,
+    Recurrence,
+    StoredRecurrence,
+)
 from relay.core.recurring.rule import Rule
-from relay.engine.recurring.recurrences import Put, Recurrences
+from relay.engine.recurring.recurrences import Recurrences
 from relay.engine.recurring.zone_updates import ZoneUpdates, updated_standing
 from relay.rules import TZDATA
 from relay.settings import Settings

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from enum import Enum
 from itertools import islice
 from typing import NamedTuple
 
@@ -20,9 +19,11 @@ from relay.core.instants import LATEST, SECOND
 from relay.core.partitions import Layout, involved
 from relay.core.policy import Policies
 from relay.core.ports import Layouts, RecurrenceStore, share
+from relay.core.recurring.calendars import NO_CALENDARS, KnownCalendars
 from relay.core.recurring.nominal import Nominal
 from relay.core.recurring.recurrence import (
     Overlap,
+    Put,
     Recurrence,
     RecurrencePage,
     Standing,
@@ -33,6 +34,7 @@ from relay.core.recurring.recurrence import (
 from relay.core.recurring.rule import Rule
 from relay.core.recurring.turns import backfilled, triggered
 from relay.engine.partitioning import Partitioning
+from relay.engine.recurring.kept_calendars import KeptCalendars
 from relay.engine.recurring.ticker import turned
 from relay.engine.recurring.tickers import Tickers
 from relay.rules import TZDATA, check_pace, compile_rule
@@ -54,14 +56,6 @@ MOST_LOOKED_AT = 10_000
 
 TRIES = 20
 """How often a change is begun again that meets others of the same recurrence."""
-
-
-class Put(Enum):
-    """What has become of a recurrence that was put."""
-
-    CREATED = "created"
-    REPLACED = "replaced"
-    UNCHANGED = "unchanged"
 
 
 class Backfilled(NamedTuple):
@@ -87,6 +81,7 @@ class Recurrences:
     def __init__(
         self,
         store: RecurrenceStore,
+        calendars: KeptCalendars,
         layouts: Layouts,
         partitioning: Partitioning,
         policies: Policies,
@@ -96,6 +91,7 @@ class Recurrences:
     ) -> None:
         """`due_at` is told the due times of occurrences, `registered` the topics that have recurrences."""
         self._store = store
+        self._calendars = calendars
         self._layouts = layouts
         self._partitioning = partitioning
         self._policies = policies
@@ -115,6 +111,8 @@ class Recurrences:
         """
         self._check(topic, wanted)
         result = Put.CREATED
+        # As they are now: one that was put before this call counts, through whichever relay that was.
+        calendars = await self._calendars.read() if wanted.rule.calendars else NO_CALENDARS
 
         def change(kept: StoredRecurrence | None, now: int) -> _Change | None:
             nonlocal result
@@ -123,7 +121,7 @@ class Recurrences:
                 raise OtherVersion.of(wanted.recurrence_id, if_version, found)
             if kept is None:
                 result = Put.CREATED
-                following = self._first(wanted.rule, now)
+                following = self._first(wanted.rule, calendars, now)
                 return _Change(wanted, Standing(1, following, settled=now, tzdata=TZDATA), "put")
             if wanted == kept.recurrence:
                 result = Put.UNCHANGED
@@ -132,7 +130,7 @@ class Recurrences:
             standing = replace(kept.standing, version=found + 1)
             if wanted.rule != kept.recurrence.rule or standing.next is None:
                 settled = max(now, standing.settled)  # Redis' clock may have stepped back
-                following = self._first(wanted.rule, settled)
+                following = self._first(wanted.rule, calendars, settled)
                 standing = replace(standing, next=following, settled=settled, tzdata=TZDATA)
             return _Change(wanted, standing, "put")
 
@@ -148,9 +146,10 @@ class Recurrences:
             )
 
     @staticmethod
-    def _first(rule: Rule, now: int) -> int:
+    def _first(rule: Rule, calendars: KnownCalendars, now: int) -> int:
         """The first nominal instant of a rule. Raises `InvalidField`."""
-        instants = compile_rule(rule)
+        calendars.require(rule.calendars)
+        instants = compile_rule(rule, calendars=calendars.named(rule.calendars))
         check_pace(rule, instants, now, SHORTEST)
         return next(iter(instants.after(now))).instant
 
@@ -174,7 +173,14 @@ class Recurrences:
         Raises `InvalidField`."""
         if not 1 <= count <= MOST_SHOWN:
             raise InvalidField("count", f"is {count}; give 1 to {MOST_SHOWN}")
-        return list(islice(compile_rule(rule).after(since), count))
+        calendars = await self._calendars.read() if rule.calendars else NO_CALENDARS
+        calendars.require(rule.calendars)
+        instants = compile_rule(rule, calendars=calendars.named(rule.calendars))
+        return list(islice(instants.after(since), count))
+
+    async def missing(self, rule: Rule) -> list[str]:
+        """Return the calendars that a rule names and that do not exist. Raises `StoreError`."""
+        return (await self._calendars.of(rule)).missing(rule.calendars)
 
     async def pause(self, topic: str, recurrence_id: str, note: str = "") -> StoredRecurrence:
         """Let no occurrence come until `resume`; instants that pass are counted. One that is paused gets the
@@ -218,7 +224,7 @@ class Recurrences:
     async def trigger(self, topic: str, recurrence_id: str) -> str:
         """Make an occurrence now, beside the rule. Return its timer_id; empty if the one before has not
         ended and is in its way. Raises `RecurrenceNotFound`."""
-        made = await self._made(topic, recurrence_id, triggered)
+        made = await self._made(topic, recurrence_id, lambda kept, now, _: triggered(kept, now))
         return made.occurrences[0].timer_id if made.occurrences else ""
 
     async def backfill(
@@ -229,11 +235,11 @@ class Recurrences:
         one before. Raises `RecurrenceNotFound`, `InvalidField`."""
         filled: list[int] = []
 
-        def make(kept: StoredRecurrence, now: int) -> Turn:
+        def make(kept: StoredRecurrence, now: int, calendars: KnownCalendars) -> Turn:
             nonlocal filled
             if until > now:
                 raise InvalidField("end_time", "is in the future; give an instant that has passed")
-            filled = _instants(kept.recurrence.rule, since, until)
+            filled = _instants(kept.recurrence.rule, calendars, since, until)
             size = len(filled) * len(kept.recurrence.payload)
             if len(filled) > 1 and size > MOST_BYTES_FILLED:
                 problem = f"has {len(filled)} instants before it, with {size:,} bytes of payload together"
@@ -247,7 +253,10 @@ class Recurrences:
         return Backfilled(len(filled), filled[0] if filled else None, filled[-1] if filled else None)
 
     async def _made(
-        self, topic: str, recurrence_id: str, make: Callable[[StoredRecurrence, int], Turn]
+        self,
+        topic: str,
+        recurrence_id: str,
+        make: Callable[[StoredRecurrence, int, KnownCalendars], Turn],
     ) -> Turn:
         """Write a turn that somebody asks for."""
 
@@ -256,7 +265,8 @@ class Recurrences:
             most = share(self._layouts, partition, self._policies(partition).max_waiting)
             for _ in range(TRIES):
                 now, found = await self._store.get(partition, recurrence_id)
-                made = make(_there(topic, recurrence_id, found), now)
+                kept = _there(topic, recurrence_id, found)
+                made = make(kept, now, await self._calendars.of(kept.recurrence.rule))
                 self._tickers.follow(topic)
                 (word,) = await self._store.turn(partition, [made], now, max_waiting=most)
                 if word is Turned.FULL:
@@ -287,7 +297,7 @@ class Recurrences:
             most = share(self._layouts, partition, self._policies(partition).max_waiting)
             for _ in range(TRIES):
                 now, kept = await self._store.get(partition, recurrence_id)
-                overdue = None if kept is None else _overdue(kept, now)
+                overdue = None if kept is None else await self._overdue(kept, now)
                 if overdue is not None:
                     (word,) = await self._store.turn(partition, [overdue], now, max_waiting=most)
                     if word is not Turned.FULL:
@@ -311,16 +321,16 @@ class Recurrences:
 
         return await self._partitioning.begin(topic, write)
 
-
-def _overdue(kept: StoredRecurrence, now: int) -> Turn | None:
-    """The turn that a recurrence waits for; None if for none. A rule that this relay can't read makes none,
-    and must be open to a better one."""
-    if kept.standing.next is None or kept.standing.next > now:
-        return None
-    try:
-        return turned(kept, now)
-    except InvalidField:
-        return None
+    async def _overdue(self, kept: StoredRecurrence, now: int) -> Turn | None:
+        """The turn that a recurrence waits for; None if for none. A rule that this relay can't read makes
+        none, and must be open to a better one."""
+        if kept.standing.next is None or kept.standing.next > now:
+            return None
+        calendars = await self._calendars.of(kept.recurrence.rule)
+        try:
+            return turned(kept, now, calendars)
+        except InvalidField:
+            return None
 
 
 def _there(topic: str, recurrence_id: str, kept: StoredRecurrence | None) -> StoredRecurrence:
@@ -329,9 +339,10 @@ def _there(topic: str, recurrence_id: str, kept: StoredRecurrence | None) -> Sto
     return kept
 
 
-def _instants(rule: Rule, since: int, until: int) -> list[int]:
+def _instants(rule: Rule, calendars: KnownCalendars, since: int, until: int) -> list[int]:
     found: list[int] = []
-    for number, nominal in enumerate(compile_rule(rule).after(since - 1)):
+    instants = compile_rule(rule, calendars=calendars.named(rule.calendars))
+    for number, nominal in enumerate(instants.after(since - 1)):
         if nominal.instant >= until:
             break
         if number == MOST_LOOKED_AT:  # the event loop has other work

@@ -14,6 +14,7 @@ from relay.engine.claiming.timeline_loops import NO_LAYOUT
 from relay.engine.claiming.timetable import Timetable
 from relay.engine.clock import Clock
 from relay.engine.loop_starter import LoopStarter
+from relay.engine.recurring.kept_calendars import KeptCalendars
 from relay.engine.recurring.ticker import Ticker
 from relay.engine.recurring.zone_updates import ZoneUpdates
 from relay.engine.redis_health import RedisHealth
@@ -30,6 +31,7 @@ class Tickers:
     def __init__(
         self,
         store: RecurrenceStore,
+        calendars: KeptCalendars,
         layouts: Layouts,
         policies: Policies,
         due_at: Callable[[str, int], None],
@@ -39,6 +41,7 @@ class Tickers:
     ) -> None:
         """`due_at` is told the due times of occurrences, by partition."""
         self._store = store
+        self._calendars = calendars
         self._layouts = layouts
         self._policies = policies
         self._due_at = due_at
@@ -101,6 +104,7 @@ class Tickers:
             partition,
             Timetable(policy, self._clock),
             self._store,
+            self._calendars,
             self._due_at,
             lambda name: share(self._layouts, name, policy.max_waiting),
             self._redis_health,
