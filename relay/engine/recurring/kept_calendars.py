@@ -42,7 +42,7 @@ class KeptCalendars:  # see 0094
         self._read_at = -math.inf
         self._retry_at = -math.inf
         self._lock = anyio.Lock()
-        self._trouble = ""
+        self._in_trouble = False
         self._warned: set[str] = set()
         """Calendars of this revision that are known to be missing."""
 
@@ -58,9 +58,9 @@ class KeptCalendars:  # see 0094
             if known is not self._known:
                 self._warned.clear()
             self._known, self._read_at, self._retry_at = known, began, -math.inf
-        if self._trouble:
+        if self._in_trouble:
             log.warning("calendars can be read again")
-            self._trouble = ""
+            self._in_trouble = False
         return known
 
     @property
@@ -90,10 +90,10 @@ class KeptCalendars:  # see 0094
 
     def _failed(self, failure: Exception) -> None:
         self._retry_at = self._clock.now() + RETRY
-        if not self._trouble:
+        if not self._in_trouble:
             so = "ticks go by those that were read last" if self._known else "recurrences that name some wait"
             log.error("calendars can't be read; %s", so, extra={"reason": str(failure)})
-        self._trouble = str(failure)
+        self._in_trouble = True
 
     def note_missing(self, topic: str, wanted: Recurrence, known: KnownCalendars) -> None:
         """Log that a recurrence that ticks names a calendar that does not exist, once for each calendar."""

@@ -147,9 +147,10 @@ class Recurrences:
 
     @staticmethod
     def _first(rule: Rule, calendars: KnownCalendars, now: int) -> int:
-        """The first nominal instant of a rule. Raises `InvalidField`."""
+        """The first nominal instant of a rule. That it fires at all is judged without its calendars, which
+        change: today's may be all that it would fire on for hours. Raises `InvalidField`."""
         calendars.require(rule.calendars)
-        instants = compile_rule(rule, calendars=calendars.named(rule.calendars))
+        instants = compile_rule(rule)
         check_pace(rule, instants, now, SHORTEST)
         return next(iter(instants.after(now))).instant
 
