@@ -101,10 +101,10 @@ def _read_calendar(place: str, each: Mapping[str, Any]) -> CalendarEntry:
     if isinstance(called, str):
         place = f"{place} ({called})"
     message = pb.Calendar()
+    for field in each:
+        if field not in ("calendar", "dates"):
+            raise SettingsError([f"{place}: {field}: is not known here; there are calendar, dates"])
     try:
-        for field in each:
-            if field not in ("calendar", "dates"):
-                raise InvalidField(field, "is not known here; there are calendar, dates")
         forms.read(message, {"name": called, "dates": _plain(each.get("dates"))})
         return CalendarEntry(place, *calendars.checked(message))
     except InvalidField as failure:

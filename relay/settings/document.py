@@ -30,7 +30,7 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
     def construct_yaml_timestamp(self, node: yaml.ScalarNode) -> Any:
-        """Leave what only looks like a date, such as 2026-02-30, as text: whoever reads it names its field."""
+        """Leave what only looks like a date, such as 2026-02-30, as text: who reads it names its field."""
         try:
             return super().construct_yaml_timestamp(node)
         except ValueError:
