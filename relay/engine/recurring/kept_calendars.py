@@ -28,7 +28,7 @@ RETRY = 5.0
 log = logging.getLogger(__name__)
 
 
-class KeptCalendars:  # see 0094
+class KeptCalendars:  # see 0097
     """Reads calendars, and changes them.
 
     Nothing that a relay computes ahead depends on a calendar, since a nominal instant on one of its dates
