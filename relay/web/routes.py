@@ -20,10 +20,11 @@ from relay.api.timers import TimerCalls, trace_context
 from relay.api.topics import TopicCalls
 from relay.core.errors import ServiceError
 from relay.engine.engine import Engine
-from relay.web import calendars, deliveries, document, forms, guard, problems, recurrences, timers, topics
+from relay.web import deliveries, document, forms, guard, problems, timers, topics
 from relay.web.handover import Carrying, attended, hand_over
 from relay.web.operations import Answer, ApiCall, Calls, Operation, decoded, queried
 from relay.web.problems import Refused
+from relay.web.recurring import calendars, recurrences
 
 OPERATIONS: tuple[Operation, ...] = (
     *document.OPERATIONS,

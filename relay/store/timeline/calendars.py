@@ -30,7 +30,7 @@ class RedisCalendars:
         return KnownCalendars(told, dates)
 
     async def put(self, name: str, dates: Sequence[str]) -> Put:
-        """See `CalendarStore.put`. One script call."""
+        """See `CalendarStore.put`. One script call. Raises `InvalidField`."""
         word = await self._server.call(recur.keep_calendar(name, " ".join(dates), MOST_CALENDARS))
         if word == b"FULL":
             problem = (
