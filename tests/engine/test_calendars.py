@@ -53,6 +53,10 @@ EVERY_SECOND = Recurrence(
 )
 
 
+DISTANT = replace(EVERY_SECOND, recurrence_id="d", rule=Rule(cron="0 3 * * *", calendars=(CLOSED,)))
+"""In these tests it does not fire."""
+
+
 class Watched(RedisCalendars):
     """Counts what is read. `trouble` is raised instead; `gate` holds up answers on their way back."""
 
@@ -454,3 +458,30 @@ async def test_instants_that_passed_before_a_change_of_the_rule(scene: Scene) ->
         changed, _ = await engine.recurrences.put(scene.topic, other)
         assert changed.standing.runs == 0
         assert changed.standing.left_out[LeftOut.CALENDAR] >= 2
+
+
+async def test_what_needs_no_calendars_does_not_wait_for_them(scene: Scene) -> None:
+    """A recurrence is read, paused, triggered, and put as it is, while they can't be read; what passed is
+    counted as paused."""
+    async with scene.relay() as (engine, calendars), scene.store() as store:
+        calendars.trouble = StoreUnavailable("away")
+        await scene.keep(store, EVERY_SECOND, await scene.now() - 2 * SECOND)
+        await scene.keep(store, DISTANT, 4_000_000_000 * SECOND)
+        recurrences = engine.recurrences
+        assert await recurrences.missing(EVERY_SECOND.rule) == []
+        assert (await recurrences.get(scene.topic, "r")).standing.runs == 0
+        paused = await recurrences.pause(scene.topic, "r")
+        assert paused.standing.paused is not None
+        assert (await recurrences.trigger(scene.topic, "r")).startswith("r@")
+        assert (await recurrences.put(scene.topic, DISTANT))[1] is Put.UNCHANGED
+        with pytest.raises(StoreUnavailable):
+            await recurrences.put(scene.topic, replace(DISTANT, rule=replace(DISTANT.rule, zone="UTC")))
+        with pytest.raises(StoreUnavailable):
+            await recurrences.backfill(scene.topic, "r", 0, SECOND)
+        calendars.trouble = None
+        await engine.calendars.read()
+
+        async def is_counted() -> bool:
+            return (await recurrences.get(scene.topic, "r")).standing.left_out.get(LeftOut.PAUSED, 0) >= 2
+
+        await until(is_counted, "they are counted")

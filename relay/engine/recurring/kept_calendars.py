@@ -18,7 +18,7 @@ from relay.engine.clock import Clock
 FRESH = 1.0
 """Seconds for which ticks go by calendars that were read."""
 
-PATIENCE = 0.5
+PATIENCE = 2.0
 """Seconds that a tick waits for calendars: in a Cluster they may be at a node that hangs, while the topic's
 answers."""
 
@@ -70,8 +70,9 @@ class KeptCalendars:  # see 0097
         return self._store
 
     async def of(self, rule: Rule) -> KnownCalendars:
-        """What somebody who changes a recurrence of this rule has to know. Raises `StoreError`."""
-        return await self.read(fresh=FRESH) if rule.calendars else NO_CALENDARS
+        """Return what a tick of this rule would go by; see `for_tick`. Raises `StoreError` if no calendars
+        were ever read."""
+        return (await self.for_tick() or await self.read(fresh=FRESH)) if rule.calendars else NO_CALENDARS
 
     async def for_tick(self) -> KnownCalendars | None:
         """Return what a tick goes by: calendars as they were a second ago at most, so that an instant goes by

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import NamedTuple
@@ -12,6 +12,7 @@ from relay.core.errors import (
     InvalidField,
     OtherVersion,
     RecurrenceNotFound,
+    StoreError,
     StoreUnavailable,
     TopicFull,
 )
@@ -111,17 +112,15 @@ class Recurrences:
         """
         self._check(topic, wanted)
         result = Put.CREATED
-        # As they are now: one that was put before this call counts, through whichever relay that was.
-        calendars = await self._calendars.read() if wanted.rule.calendars else NO_CALENDARS
 
-        def change(kept: StoredRecurrence | None, now: int) -> _Change | None:
+        async def change(kept: StoredRecurrence | None, now: int) -> _Change | None:
             nonlocal result
             found = 0 if kept is None else kept.standing.version
             if if_version is not None and if_version != found:
                 raise OtherVersion.of(wanted.recurrence_id, if_version, found)
             if kept is None:
                 result = Put.CREATED
-                following = self._first(wanted.rule, calendars, now)
+                following = await self._first(wanted.rule, now)
                 return _Change(wanted, Standing(1, following, settled=now, tzdata=TZDATA), "put")
             if wanted == kept.recurrence:
                 result = Put.UNCHANGED
@@ -130,7 +129,7 @@ class Recurrences:
             standing = replace(kept.standing, version=found + 1)
             if wanted.rule != kept.recurrence.rule or standing.next is None:
                 settled = max(now, standing.settled)  # Redis' clock may have stepped back
-                following = self._first(wanted.rule, calendars, settled)
+                following = await self._first(wanted.rule, settled)
                 standing = replace(standing, next=following, settled=settled, tzdata=TZDATA)
             return _Change(wanted, standing, "put")
 
@@ -145,14 +144,19 @@ class Recurrences:
                 "nobody knows when they end; give allow",
             )
 
-    @staticmethod
-    def _first(rule: Rule, calendars: KnownCalendars, now: int) -> int:
-        """The first nominal instant of a rule. That it fires at all is judged without its calendars, which
-        change: today's may be all that it would fire on for hours. Raises `InvalidField`."""
-        calendars.require(rule.calendars)
+    async def _first(self, rule: Rule, now: int) -> int:
+        """The first nominal instant of a new rule. That it fires at all is judged without its calendars,
+        which change: today's may be all that it would fire on for hours. Raises `InvalidField`,
+        `StoreError`."""
+        (await self._as_they_are(rule)).require(rule.calendars)
         instants = compile_rule(rule)
         check_pace(rule, instants, now, SHORTEST)
         return next(iter(instants.after(now))).instant
+
+    async def _as_they_are(self, rule: Rule) -> KnownCalendars:
+        """The calendars that a rule names, as they are now: one that was put before this call counts,
+        whichever relay that was put through."""
+        return await self._calendars.read() if rule.calendars else NO_CALENDARS
 
     async def get(self, topic: str, recurrence_id: str) -> StoredRecurrence:
         """Return a recurrence. Raises `RecurrenceNotFound`."""
@@ -174,20 +178,21 @@ class Recurrences:
         Raises `InvalidField`."""
         if not 1 <= count <= MOST_SHOWN:
             raise InvalidField("count", f"is {count}; give 1 to {MOST_SHOWN}")
-        calendars = await self._calendars.read() if rule.calendars else NO_CALENDARS
+        calendars = await self._as_they_are(rule)
         calendars.require(rule.calendars)
         instants = compile_rule(rule, calendars=calendars.named(rule.calendars))
         return list(islice(instants.after(since), count))
 
     async def missing(self, rule: Rule) -> list[str]:
-        """Return the calendars that a rule names and that do not exist. Raises `StoreError`."""
-        return (await self._calendars.of(rule)).missing(rule.calendars)
+        """Return the calendars that a rule names and that do not exist; none while that is not known."""
+        known = await self._calendars.for_tick() if rule.calendars else None
+        return [] if known is None else known.missing(rule.calendars)
 
     async def pause(self, topic: str, recurrence_id: str, note: str = "") -> StoredRecurrence:
         """Let no occurrence come until `resume`; instants that pass are counted. One that is paused gets the
         note. Raises `RecurrenceNotFound`."""
 
-        def change(kept: StoredRecurrence | None, now: int) -> _Change | None:
+        async def change(kept: StoredRecurrence | None, now: int) -> _Change | None:
             standing = _there(topic, recurrence_id, kept).standing
             if standing.paused is not None and standing.note == note:
                 return None
@@ -200,7 +205,7 @@ class Recurrences:
     async def resume(self, topic: str, recurrence_id: str) -> StoredRecurrence:
         """End a pause. Raises `RecurrenceNotFound`."""
 
-        def change(kept: StoredRecurrence | None, now: int) -> _Change | None:
+        async def change(kept: StoredRecurrence | None, now: int) -> _Change | None:
             standing = _there(topic, recurrence_id, kept).standing
             if standing.paused is None:
                 return None
@@ -225,7 +230,11 @@ class Recurrences:
     async def trigger(self, topic: str, recurrence_id: str) -> str:
         """Make an occurrence now, beside the rule. Return its timer_id; empty if the one before has not
         ended and is in its way. Raises `RecurrenceNotFound`."""
-        made = await self._made(topic, recurrence_id, lambda kept, now, _: triggered(kept, now))
+
+        async def make(kept: StoredRecurrence, now: int) -> Turn:
+            return triggered(kept, now)
+
+        made = await self._made(topic, recurrence_id, make)
         return made.occurrences[0].timer_id if made.occurrences else ""
 
     async def backfill(
@@ -236,11 +245,12 @@ class Recurrences:
         one before. Raises `RecurrenceNotFound`, `InvalidField`."""
         filled: list[int] = []
 
-        def make(kept: StoredRecurrence, now: int, calendars: KnownCalendars) -> Turn:
+        async def make(kept: StoredRecurrence, now: int) -> Turn:
             nonlocal filled
             if until > now:
                 raise InvalidField("end_time", "is in the future; give an instant that has passed")
-            filled = _instants(kept.recurrence.rule, calendars, since, until)
+            rule = kept.recurrence.rule
+            filled = _instants(rule, await self._calendars.of(rule), since, until)
             size = len(filled) * len(kept.recurrence.payload)
             if len(filled) > 1 and size > MOST_BYTES_FILLED:
                 problem = f"has {len(filled)} instants before it, with {size:,} bytes of payload together"
@@ -257,7 +267,7 @@ class Recurrences:
         self,
         topic: str,
         recurrence_id: str,
-        make: Callable[[StoredRecurrence, int, KnownCalendars], Turn],
+        make: Callable[[StoredRecurrence, int], Awaitable[Turn]],
     ) -> Turn:
         """Write a turn that somebody asks for."""
 
@@ -266,8 +276,7 @@ class Recurrences:
             most = share(self._layouts, partition, self._policies(partition).max_waiting)
             for _ in range(TRIES):
                 now, found = await self._store.get(partition, recurrence_id)
-                kept = _there(topic, recurrence_id, found)
-                made = make(kept, now, await self._calendars.of(kept.recurrence.rule))
+                made = await make(_there(topic, recurrence_id, found), now)
                 self._tickers.follow(topic)
                 (word,) = await self._store.turn(partition, [made], now, max_waiting=most)
                 if word is Turned.FULL:
@@ -285,27 +294,28 @@ class Recurrences:
         self,
         topic: str,
         recurrence_id: str,
-        change: Callable[[StoredRecurrence | None, int], _Change | None],
+        change: Callable[[StoredRecurrence | None, int], Awaitable[_Change | None]],
         *,
         pauses: bool = False,
     ) -> StoredRecurrence:
         """Change a recurrence; `change` says what it is to be, None to leave it. Instants that have passed
         are settled by the old rule first, so that each has an occurrence or a reason. Where the topic has no
-        room for that, what `pauses` it is done nevertheless: they are counted as paused then."""
+        room for that, or the rule's calendars can't be read, what `pauses` it is done nevertheless: they are
+        counted as paused then."""
 
         async def write(layout: Layout) -> StoredRecurrence:
             partition = layout.partition(recurrence_id)
             most = share(self._layouts, partition, self._policies(partition).max_waiting)
             for _ in range(TRIES):
                 now, kept = await self._store.get(partition, recurrence_id)
-                overdue = None if kept is None else await self._overdue(kept, now)
+                overdue = None if kept is None else await self._overdue(kept, now, pauses=pauses)
                 if overdue is not None:
                     (word,) = await self._store.turn(partition, [overdue], now, max_waiting=most)
                     if word is not Turned.FULL:
                         continue
                     if not pauses:
                         raise TopicFull.of(topic, self._policies(topic).max_waiting)
-                changed = change(kept, now)
+                changed = await change(kept, now)
                 self._tickers.follow(topic)  # now that it is known that somebody means this topic
                 self._registered(topic)
                 if changed is None:
@@ -322,16 +332,19 @@ class Recurrences:
 
         return await self._partitioning.begin(topic, write)
 
-    async def _overdue(self, kept: StoredRecurrence, now: int) -> Turn | None:
+    async def _overdue(self, kept: StoredRecurrence, now: int, *, pauses: bool) -> Turn | None:
         """The turn that a recurrence waits for; None if for none. A rule that this relay can't read makes
         none, and must be open to a better one."""
         if kept.standing.next is None or kept.standing.next > now:
             return None
-        calendars = await self._calendars.of(kept.recurrence.rule)
         try:
-            return turned(kept, now, calendars)
+            return turned(kept, now, await self._calendars.of(kept.recurrence.rule))
         except InvalidField:
             return None
+        except StoreError:
+            if pauses:
+                return None
+            raise
 
 
 def _there(topic: str, recurrence_id: str, kept: StoredRecurrence | None) -> StoredRecurrence:
