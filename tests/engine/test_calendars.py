@@ -3,7 +3,7 @@ they change, can't be read, or are gone."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -40,6 +40,7 @@ from relay.store.server.server import Server
 from relay.store.timeline.calendars import RedisCalendars
 from relay.telemetry.metrics.provider import Metrics
 from relay.telemetry.traces.tracing import Tracing
+from tests.worlds.cluster.cluster import Cluster
 from tests.worlds.engine.fake_clock import FakeClock
 from tests.worlds.waiting import until
 
@@ -78,6 +79,24 @@ class Watched(RedisCalendars):
         return found
 
 
+@asynccontextmanager
+async def relay_at(
+    url: str, topic: str, names: KeyNames | None = None, timeout: float = 60.0
+) -> AsyncIterator[tuple[Engine, Watched]]:
+    """A relay that ticks for a topic, and what it reads calendars by."""
+    settings = Settings.model_validate({"topics": {topic: {"max_polling_interval": 0.5}}})
+    metrics, policies = Metrics(), settings.policies()
+    async with Server(url, names, connections=4, timeout=timeout) as server:
+        layouts = RedisLayouts(server, lambda topic: policies(topic).partitions)
+        engine = put_together(settings, server, RedisHints(server), layouts, metrics.instruments, Tracing())
+        watched = engine.calendars._store = Watched(server)
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(engine.run)
+            yield engine, watched
+            tasks.cancel_scope.cancel()
+    metrics.close()
+
+
 class Scene:
     """A topic, and calendars that are its own."""
 
@@ -93,18 +112,8 @@ class Scene:
     @asynccontextmanager
     async def relay(self) -> AsyncIterator[tuple[Engine, Watched]]:
         """A relay that ticks."""
-        settings = Settings.model_validate({"topics": {self.topic: {"max_polling_interval": 0.5}}})
-        metrics, policies = Metrics(), settings.policies()
-        async with Server(self.server.url, self.names, connections=4, timeout=60.0) as server:
-            layouts = RedisLayouts(server, lambda topic: policies(topic).partitions)
-            hints = RedisHints(server)
-            engine = put_together(settings, server, hints, layouts, metrics.instruments, Tracing())
-            watched = engine.calendars._store = Watched(server)
-            async with anyio.create_task_group() as tasks:
-                await tasks.start(engine.run)
-                yield engine, watched
-                tasks.cancel_scope.cancel()
-        metrics.close()
+        async with relay_at(self.server.url, self.topic, self.names) as both:
+            yield both
 
     @asynccontextmanager
     async def store(self) -> AsyncIterator[RedisRecurrences]:
@@ -288,6 +297,43 @@ async def test_who_names_none_ticks_without_them(scene: Scene) -> None:
                 return all(each.standing.runs == 1 for each in page.kept)
 
             await until(have_come, "those that waited have come")
+
+
+async def test_a_node_with_the_calendars_that_hangs() -> None:
+    """In a Cluster they may be at another node than a topic. While that one does not answer, the topic goes
+    on, by the calendars that were read last."""
+    with Cluster("valkey", masters=3) as cluster:
+        holder = cluster.owner_of("calendars")
+        assert holder is not None
+        topic = next(f"t{n}" for n in range(99) if cluster.owner_of(f"t{n}") is not holder)
+        async with relay_at(cluster.url, topic, timeout=3.0) as (engine, _):
+            recurrences = engine.recurrences
+            plain = replace(EVERY_SECOND, recurrence_id="plain", rule=Rule(every=SECOND))
+            await engine.calendars.put(CLOSED, ["2001-01-01"])
+            for each in (EVERY_SECOND, plain):
+                await recurrences.put(topic, each)
+
+            async def runs() -> dict[str, int]:
+                page = await recurrences.page(topic, prefix="", limit=9, cursor="")
+                return {each.recurrence.recurrence_id: each.standing.runs for each in page.kept}
+
+            async def tick(since: Mapping[str, int], times: int) -> bool:
+                return all(count >= since.get(name, 0) + times for name, count in (await runs()).items())
+
+            await until(lambda: tick({}, 1), "both tick")
+            holder.freeze()
+            try:
+                before = await runs()
+                await until(lambda: tick(before, 8), "both tick without the node")
+                assert engine.calendars._in_trouble
+                assert await recurrences.missing(EVERY_SECOND.rule) == []
+            finally:
+                holder.thaw()
+
+            async def is_over() -> bool:
+                return not engine.calendars._in_trouble
+
+            await until(is_over, "it is read again")
 
 
 # ------------------------------------------------------------------------- while they change
