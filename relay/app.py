@@ -6,7 +6,7 @@ import gc
 import logging
 import os
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -17,13 +17,14 @@ from anyio.abc import TaskGroup
 
 from relay import __version__
 from relay.api.call_time import CallTime
+from relay.api.recurring.calendars import CalendarCalls
 from relay.api.recurring.calls import RecurrenceCalls
 from relay.core.endpoints.secrets import mask
 from relay.core.errors import CannotListen, ServiceError, StoreUnavailable
 from relay.core.journal import Journals
 from relay.core.ports import Stores
 from relay.declared.applying import apply
-from relay.declared.reading import Entry, read_recurrences
+from relay.declared.reading import Declared, read_declared
 from relay.engine.clock import SystemClock
 from relay.engine.engine import Engine
 from relay.engine.event_loop import loop_factory, recent_stall
@@ -46,6 +47,7 @@ from relay.store.server.connect import guess
 from relay.store.server.fitness import check_server
 from relay.store.server.hints import RedisHints
 from relay.store.server.server import Server, ServerReports
+from relay.store.timeline.calendars import RedisCalendars
 from relay.store.timeline.redis_store import RedisStore
 from relay.store.timeline.topics import RedisTopics
 from relay.telemetry.logs.log_limits import suppressed
@@ -116,7 +118,7 @@ def leaves(group: BaseExceptionGroup[ServiceError]) -> list[ServiceError]:
 async def serve(settings: Settings, started: Started | None = None) -> None:
     """Start everything, call `started`, wait for a signal, drain, and stop. Raises `ServiceError` if it can't
     start."""
-    declared = read_declared(settings)
+    declared = declared_by(settings)
     async with traced() as tracing, measured() as metrics, open_server(settings, metrics) as server:
         count = metrics.instruments
         tracing.late = count.late
@@ -224,6 +226,7 @@ def put_together(
         RedisGroups(server, policies, known_groups=known_groups),
         RedisHeartbeats(server),
         RedisRecurrences(server, carrier),
+        RedisCalendars(server),
     )
     return Engine(stores, policies, count, tracing=tracing)
 
@@ -348,14 +351,14 @@ async def unless_told_to_stop(
     return None if stopped else answer
 
 
-def read_declared(settings: Settings) -> Sequence[Entry]:
+def declared_by(settings: Settings) -> Declared:
     """Read the recurrences that the settings name a file of. Raises `SettingsError`."""
-    return read_recurrences(Path(settings.recurrences.file)) if settings.recurrences.file else ()
+    return read_declared(Path(settings.recurrences.file)) if settings.recurrences.file else Declared()
 
 
-async def declare(entries: Sequence[Entry], engine: Engine) -> str:
-    """Put recurrences. Raises `SettingsError`."""
-    await apply(entries, RecurrenceCalls(engine))
+async def declare(declared: Declared, engine: Engine) -> str:
+    """Put recurrences and calendars. Raises `SettingsError`."""
+    await apply(declared, RecurrenceCalls(engine), CalendarCalls(engine))
     return "done"
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from google.rpc import code_pb2
 
 from relay.core.errors import (
+    CalendarNotFound,
     GivenUp,
     InvalidField,
     OpenOutcome,
@@ -47,6 +48,7 @@ KINDS: dict[type[ServiceError], ErrorKind] = {
     ),
     TimerNotFound: ErrorKind(code_pb2.NOT_FOUND, 404, "not-found", "There is no such thing"),
     RecurrenceNotFound: ErrorKind(code_pb2.NOT_FOUND, 404, "not-found", "There is no such thing"),
+    CalendarNotFound: ErrorKind(code_pb2.NOT_FOUND, 404, "not-found", "There is no such thing"),
     OtherVersion: ErrorKind(
         code_pb2.FAILED_PRECONDITION, 412, "other-version", "The recurrence has another version"
     ),

@@ -11,6 +11,7 @@
 ...         await client.run()    # until SIGTERM or SIGINT
 """
 
+from relay.client.calls.calendar_calls import Calendar
 from relay.client.calls.change_values import ChangeResult, OnConflict, TimerChange
 from relay.client.calls.channel import DEFAULT_TARGET
 from relay.client.calls.recurrence_values import (
@@ -65,6 +66,7 @@ __all__ = [
     "AlreadyExists",
     "AlreadySettled",
     "Backfilled",
+    "Calendar",
     "CallError",
     "ChangeResult",
     "DeadLetter",

@@ -10,6 +10,7 @@ from typing import Any, Self, TypeVar, Unpack
 
 from relay.client import arguments, connection_log, errors
 from relay.client.calls import batches, recurrence_calls, timer_calls
+from relay.client.calls.calendars import Calendars
 from relay.client.calls.change_values import OnConflict, TimerChange
 from relay.client.calls.channel import Wire, target_or_default
 from relay.client.calls.recurrence_values import PutRecurrence, RecurOptions
@@ -73,6 +74,8 @@ class RelayClient(RecurringHandlers):
         """The calls of an operator: the state of topics, pauses, dead letters."""
         self.recurrences = Recurrences(self._wire, timeout)
         """Read, preview, pause, trigger, fill in and delete what `recur` keeps."""
+        self.calendars = Calendars(self._wire, timeout)
+        """Keep and read the calendars that rules name."""
 
     # --------------------------------------------------------------------- calls
 
@@ -182,10 +185,11 @@ class RelayClient(RecurringHandlers):
 
         The rule is `cron`, `rrule` or `every` (seconds, a timedelta, or a text such as `10 minutes`), counted
         from `anchor_time`, by the clocks of `zone`, between `start_time` and `end_time` and not on the dates
-        of `leave_out`; `gap` and `fold` say what happens where clocks are turned. `payload`, `headers` and
-        `content_type` are those of each occurrence, `overlap` says what happens while the one before has not
-        ended, `catch_up` what happens after an outage. An occurrence is due up to `jitter` after its nominal
-        instant and becomes useless `expire_after` that. It ends after `max_runs` occurrences.
+        of `leave_out` and of its `calendars`, by their names; `gap` and `fold` say what happens where clocks
+        are turned. `payload`, `headers` and `content_type` are those of each occurrence, `overlap` says what
+        happens while the one before has not ended, `catch_up` what happens after an outage. An occurrence is
+        due up to `jitter` after its nominal instant and becomes useless `expire_after` that. It ends after
+        `max_runs` occurrences.
 
         A recurrence with this id is replaced, and one that is like this already is left as it is: any number
         of replicas may call this as they start. With `if_version` it is replaced only if it has that version

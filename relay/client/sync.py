@@ -11,6 +11,7 @@ from typing import Self, TypeVar, Unpack
 
 from relay.client import arguments
 from relay.client.calls import batches, recurrence_calls, timer_calls
+from relay.client.calls.calendars import SyncCalendars
 from relay.client.calls.change_values import OnConflict, TimerChange
 from relay.client.calls.channel import SyncGrpcWire, SyncWire, target_or_default
 from relay.client.calls.recurrence_values import PutRecurrence, RecurOptions
@@ -62,6 +63,8 @@ class SyncRelayClient:
         """See `RelayClient.topics`."""
         self.recurrences = SyncRecurrences(self._wire, timeout)
         """See `RelayClient.recurrences`."""
+        self.calendars = SyncCalendars(self._wire, timeout)
+        """See `RelayClient.calendars`."""
 
     def schedule(
         self,

@@ -5,6 +5,7 @@
     │   └── RuleOver           a recurrence's rule has fired for the last time
     ├── TimerNotFound          no such timer
     ├── RecurrenceNotFound     no such recurrence
+    ├── CalendarNotFound       no such calendar
     ├── OtherVersion           the recurrence has another version than the caller knows
     ├── TopicFull              the topic holds as many timers as it may
     ├── TooMany                more waits or is held than the relay keeps
@@ -66,6 +67,15 @@ class RecurrenceNotFound(ServiceError):
     def of(cls, topic: str, recurrence_id: str) -> RecurrenceNotFound:
         """Make the error with these names."""
         return cls(f"topic {topic!r} has no recurrence {recurrence_id!r}")
+
+
+class CalendarNotFound(ServiceError):
+    """There is no such calendar."""
+
+    @classmethod
+    def of(cls, name: str) -> CalendarNotFound:
+        """Make the error with this name."""
+        return cls(f"there is no calendar {name!r}")
 
 
 class OtherVersion(ServiceError):

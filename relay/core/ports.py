@@ -21,9 +21,11 @@ from relay.core.outcomes import (
 )
 from relay.core.partitions import Layout, topic_of
 from relay.core.policy import TopicPolicy
+from relay.core.recurring.calendars import KnownCalendars
 from relay.core.recurring.ends import Became
 from relay.core.recurring.recurrence import (
     Due,
+    Put,
     Recurrence,
     RecurrencePage,
     Standing,
@@ -216,6 +218,23 @@ class RecurrenceStore(Protocol):
         by the topic's journal if it has one. `made` says of each from when on it can be found. One that the
         journal has no end of, though it was read to its end, is WAITING. What is read is bounded: of each
         occurrence, and in time."""
+        ...
+
+
+class CalendarStore(Protocol):
+    """Keeps the calendars, which belong to no topic. Errors are those of `LeaseSource`."""
+
+    async def read(self, known: KnownCalendars) -> KnownCalendars:
+        """Return all calendars as they are at one moment: `known` itself if none has changed since."""
+        ...
+
+    async def put(self, name: str, dates: Sequence[str]) -> Put:
+        """Keep a calendar with these dates, which ascend, in the place of the one that has its name. Raises
+        `InvalidField` if there are as many as may be."""
+        ...
+
+    async def remove(self, name: str) -> bool:
+        """Remove a calendar; return whether there was one."""
         ...
 
 
@@ -450,7 +469,8 @@ class Stores:
 
     Without `groups` all deliveries come from the timelines; without `promotions` nothing is moved behind
     them; without `moves` topics keep the partitions that they have; without `heartbeats` no relay leaves a
-    partition to others; without `recurrences` there are none.
+    partition to others; without `recurrences` there are none, and
+    without `calendars` no rule can name any.
     """
 
     timers: TimerStore
@@ -463,6 +483,7 @@ class Stores:
     groups: LeaseSource | None = None
     heartbeats: Heartbeats | None = None
     recurrences: RecurrenceStore | None = None
+    calendars: CalendarStore | None = None
 
     def source(self, policy: TopicPolicy) -> LeaseSource:
         """Where the deliveries of a topic of this policy come from."""

@@ -1,17 +1,19 @@
-"""Puts the recurrences of a file, as the daemon starts."""
+"""Puts the recurrences and calendars of a file, as the daemon starts."""
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable
+from typing import Protocol, TypeVar
 
 import anyio
 
 from relay.api.errors import kind
+from relay.api.recurring.calendars import CalendarCalls, message
 from relay.api.recurring.calls import RecurrenceCalls
 from relay.core.errors import InvalidField, RuleOver, ServiceError
-from relay.declared.reading import Entry
+from relay.declared.reading import Declared
 from relay.settings.problems import SettingsError
 from relay.v1 import recurrence_service_pb2 as pb
 
@@ -27,17 +29,41 @@ WORDS = {
 log = logging.getLogger(__name__)
 
 
-async def apply(entries: Sequence[Entry], calls: RecurrenceCalls) -> None:
+class Placed(Protocol):
+    """An entry of a file."""
+
+    @property
+    def place(self) -> str:
+        """How people find it."""
+        ...
+
+    def problem(self, failure: InvalidField) -> str:
+        """A sentence about a wrong field."""
+        ...
+
+
+Request = TypeVar("Request", pb.PutRecurrenceRequest, pb.PutCalendarRequest)
+Answer = TypeVar("Answer", pb.PutRecurrenceResponse, pb.PutCalendarResponse)
+
+
+async def apply(declared: Declared, calls: RecurrenceCalls, calendar_calls: CalendarCalls) -> None:
     """Put each, and try again for as long as Redis is away. Any number of relays do so as they start: what is
     like this already stays as it is, and what no entry names is left alone.
 
     A rule that has ended is passed over with a warning: a file that still has it must not stop a relay.
-    Raises `SettingsError` for an entry that a topic's policy forbids.
+    Raises `SettingsError` for an entry that a topic's policy forbids, or whose calendar does not exist.
     """
     results: Counter[str] = Counter()
-    for entry in entries:
+    for each in declared.calendars:
+        asked = pb.PutCalendarRequest(calendar=message(each.name, each.dates))
+        kept = await _put(each, calendar_calls.put, asked)
+        results[WORDS[kept.result]] += 1
+    if declared.calendars:
+        log.info("calendars are as their file says", extra=dict(results))
+    results.clear()
+    for entry in declared.recurrences:
         try:
-            answer = await _put(entry, calls)
+            answer = await _put(entry, calls.put, pb.PutRecurrenceRequest(recurrence=entry.spec))
         except RuleOver as failure:
             results["over"] += 1
             log.warning(
@@ -46,15 +72,15 @@ async def apply(entries: Sequence[Entry], calls: RecurrenceCalls) -> None:
             )
         else:
             results[WORDS[answer.result]] += 1
-    if entries:
+    if declared.recurrences:
         log.info("recurrences are as their file says", extra=dict(results))
 
 
-async def _put(entry: Entry, calls: RecurrenceCalls) -> pb.PutRecurrenceResponse:
+async def _put(entry: Placed, put: Callable[[Request], Awaitable[Answer]], request: Request) -> Answer:
     pause = FIRST_PAUSE
     while True:
         try:
-            return await calls.put(pb.PutRecurrenceRequest(recurrence=entry.spec))
+            return await put(request)
         except RuleOver:
             raise
         except InvalidField as failure:
@@ -63,7 +89,7 @@ async def _put(entry: Entry, calls: RecurrenceCalls) -> pb.PutRecurrenceResponse
             if kind(failure).retry_after is None:
                 raise
             log.warning(
-                "a recurrence is not put yet",
+                "an entry is not put yet",
                 extra={"entry": entry.place, "reason": str(failure), "retry_after": pause},
             )
             await anyio.sleep(pause)

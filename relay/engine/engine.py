@@ -47,6 +47,7 @@ from relay.engine.delivery.settler import Settler
 from relay.engine.partitioning import Partitioning
 from relay.engine.recurring.computing import Computing
 from relay.engine.recurring.history import History
+from relay.engine.recurring.kept_calendars import KeptCalendars
 from relay.engine.recurring.recurrences import Recurrences
 from relay.engine.recurring.tickers import Tickers
 from relay.engine.redis_health import RedisHealth
@@ -162,10 +163,12 @@ class Engine:
         self._tickers: Tickers | None = None
         self._recurrences: Recurrences | None = None
         self._history: History | None = None
+        self.calendars = KeptCalendars(stores.calendars, self._clock)
         if (kept := stores.recurrences) is not None:
             due_at, computing = self._loops.due_at, Computing()
             self._tickers = Tickers(
                 kept,
+                self.calendars,
                 stores.layouts,
                 policies,
                 computing,
@@ -176,6 +179,7 @@ class Engine:
             )
             self._recurrences = Recurrences(
                 kept,
+                self.calendars,
                 stores.layouts,
                 self._partitioning,
                 policies,

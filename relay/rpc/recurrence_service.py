@@ -7,6 +7,7 @@ from typing import Any
 from grpc.aio import ServicerContext
 
 from relay.api.call_time import CallTime
+from relay.api.recurring.calendars import CalendarCalls
 from relay.api.recurring.calls import RecurrenceCalls
 from relay.engine.engine import Engine
 from relay.rpc.errors import answered_in_time
@@ -22,6 +23,7 @@ class RecurrenceService(base.RecurrenceServiceServicer):
     def __init__(self, engine: Engine, call_time: CallTime) -> None:
         self.call_time = call_time
         self._recurrences = RecurrenceCalls(engine)
+        self._calendars = CalendarCalls(engine)
 
     @answered_in_time
     async def PutRecurrence(
@@ -92,3 +94,27 @@ class RecurrenceService(base.RecurrenceServiceServicer):
     ) -> pb.GetRecurrenceHistoryResponse:
         """Tell what came of the latest instants."""
         return await self._recurrences.history(request)
+
+    @answered_in_time
+    async def PutCalendar(self, request: pb.PutCalendarRequest, context: Context) -> pb.PutCalendarResponse:
+        """Keep a calendar."""
+        return await self._calendars.put(request)
+
+    @answered_in_time
+    async def GetCalendar(self, request: pb.GetCalendarRequest, context: Context) -> pb.GetCalendarResponse:
+        """Read a calendar."""
+        return await self._calendars.get(request)
+
+    @answered_in_time
+    async def ListCalendars(
+        self, request: pb.ListCalendarsRequest, context: Context
+    ) -> pb.ListCalendarsResponse:
+        """Read all calendars."""
+        return await self._calendars.list(request)
+
+    @answered_in_time
+    async def DeleteCalendar(
+        self, request: pb.DeleteCalendarRequest, context: Context
+    ) -> pb.DeleteCalendarResponse:
+        """Remove a calendar."""
+        return await self._calendars.delete(request)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from itertools import islice
 from zoneinfo import ZoneInfo
 
 from relay.core.errors import InvalidField
 from relay.core.instants import LATEST, SECOND
+from relay.core.recurring.calendars import check_date
 from relay.core.recurring.rule import EPOCH, Rule
 from relay.rules import every
 from relay.rules.cron import CronWalls
@@ -24,37 +26,27 @@ from relay.rules.zones import find_zone
 _EVERY = "@every"
 
 
-def compile_rule(rule: Rule, *, calendar: Collection[str] = ()) -> Instants:
-    """Check a rule, and return its instants. `calendar` has further dates to leave out, such as `2026-12-24`.
-    Raises `InvalidField` with the field of the rule, such as `rule.cron`, or with `calendar`.
+def compile_rule(rule: Rule, *, calendars: Sequence[AbstractSet[str]] = ()) -> Instants:
+    """Check a rule, and return its instants. `calendars` are the dates of those that it names, such as
+    `2026-12-24`: they change, and are no part of the rule. Raises `InvalidField` with the field of the rule,
+    such as `rule.cron`.
 
     Rules are kept when they are compiled, so to compile one again costs a microsecond.
     """
-    return _compiled(rule, frozenset(calendar))
+    instants = _compiled(rule)
+    return _Bounded(instants, None, None, tuple(calendars)) if calendars else instants
 
 
 @lru_cache(16_384)
-def _compiled(rule: Rule, calendar: frozenset[str]) -> Instants:
-    for day in calendar:
-        _check_date("calendar", day)
+def _compiled(rule: Rule) -> Instants:
     for place, day in enumerate(rule.leave_out):
-        _check_date(f"rule.leave_out[{place}]", day)
+        check_date(f"rule.leave_out[{place}]", day)
     for field, instant in (("anchor", rule.anchor), ("starts", rule.starts), ("ends", rule.ends)):
         if instant is not None and not 0 <= instant <= LATEST:
             raise InvalidField(f"rule.{field}", "is not an instant between the years 1970 and 9999")
     if rule.starts is not None and rule.ends is not None and rule.ends <= rule.starts:
         raise InvalidField("rule.ends", "is not later than rule.starts")
-    closed = calendar.union(rule.leave_out)
-    return _bounded(_instants(rule), rule.starts, rule.ends, closed)
-
-
-def _check_date(field: str, text: str) -> None:
-    try:
-        right = date.fromisoformat(text).isoformat() == text
-    except ValueError:
-        right = False
-    if not right:
-        raise InvalidField(field, f"{text!r} is not a date such as 2026-12-24")
+    return _bounded(_instants(rule), rule.starts, rule.ends, frozenset(rule.leave_out))
 
 
 def _instants(rule: Rule) -> Instants:
@@ -118,17 +110,17 @@ def _rrule(rule: Rule, zone: ZoneInfo | None) -> Instants:
 def _bounded(instants: Instants, starts: int | None, ends: int | None, closed: frozenset[str]) -> Instants:
     if starts is None and ends is None and not closed:
         return instants
-    return _Bounded(instants, starts, ends, closed)
+    return _Bounded(instants, starts, ends, (closed,) if closed else ())
 
 
 @dataclass(frozen=True, slots=True)
 class _Bounded:
-    """What `starts`, `ends` and `closed` dates leave of instants."""
+    """What `starts`, `ends` and the dates of `closed` leave of instants."""
 
     instants: Instants
     starts: int | None
     ends: int | None
-    closed: frozenset[str]
+    closed: tuple[AbstractSet[str], ...]
 
     def after(self, instant: int) -> Iterator[Nominal]:
         """See `Instants.after`."""
@@ -137,10 +129,13 @@ class _Bounded:
         for nominal in self.instants.after(instant):
             if self.ends is not None and nominal.instant >= self.ends:
                 return
-            if self.closed and not nominal.left_out and _local_date(nominal) in self.closed:
+            if self.closed and not nominal.left_out and self._is_closed(_local_date(nominal)):
                 yield nominal._replace(left_out="calendar")
             else:
                 yield nominal
+
+    def _is_closed(self, day: str) -> bool:
+        return any(day in dates for dates in self.closed)
 
 
 def _local_date(nominal: Nominal) -> str:

@@ -29,6 +29,16 @@ class _Loader(yaml.SafeLoader):
             seen.add(name)
         return super().construct_mapping(node, deep)
 
+    def construct_yaml_timestamp(self, node: yaml.ScalarNode) -> Any:
+        """Leave what only looks like a date, such as 2026-02-30, as text: who reads it names its field."""
+        try:
+            return super().construct_yaml_timestamp(node)
+        except ValueError:
+            return node.value
+
+
+_Loader.add_constructor("tag:yaml.org,2002:timestamp", _Loader.construct_yaml_timestamp)
+
 
 def read_document(file: Path) -> dict[str, Any]:
     """Read the file's settings. A level without content counts as left out.

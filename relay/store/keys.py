@@ -10,6 +10,8 @@ from relay.core.partitions import Layout, place_of, under
 FIRST = "#0"
 """How the name of a topic's first partition ends; that part is in no key but one."""
 
+CALENDARS = "calendars"
+"""What stands in a topic's place in a call about calendars, which belong to no topic."""
 
 RECURRENCES = ("rules", "standings", "ticks", "names")
 """The keys of a partition's recurrences: what is to recur, where it stands, when to look at it, and all ids
@@ -66,8 +68,8 @@ class KeyNames:
         two of two topics meet in one key. `absent` is a key that nobody ever writes, `layout` the one that
         holds the layout that the partition has seen last, `move` what is on its way from it or to it, and
         `relays` which relays poll the topic; recurrences have those of `RECURRENCES`."""
-        if name == "pace":
-            return self.pace
+        if name in ("pace", "calendars"):  # of no topic
+            return str(getattr(self, name))
         if name == "absent":  # for the script that is about no topic, beside its only key
             return f"{self.topics}:absent:{self._tag(topic or self.pace)}"
         if name == "leases":
@@ -110,6 +112,11 @@ class KeyNames:
     def pace(self) -> str:
         """The key by which bulk loads take turns."""
         return f"{self.topics}:pace"
+
+    @property
+    def calendars(self) -> str:
+        """The key of all calendars."""
+        return f"{self.topics}:{self._tag(CALENDARS)}"
 
     def _tag(self, topic: str) -> str:
         name = place_of(topic).removesuffix(FIRST)

@@ -90,7 +90,7 @@ OCCURRENCE_OUTCOME_REMOVED: OccurrenceOutcome
 OCCURRENCE_OUTCOME_UNKNOWN: OccurrenceOutcome
 
 class RecurrenceRule(_message.Message):
-    __slots__ = ("cron", "rrule", "every", "anchor_time", "zone", "gap", "fold", "start_time", "end_time", "leave_out")
+    __slots__ = ("cron", "rrule", "every", "anchor_time", "zone", "gap", "fold", "start_time", "end_time", "leave_out", "calendars")
     CRON_FIELD_NUMBER: _ClassVar[int]
     RRULE_FIELD_NUMBER: _ClassVar[int]
     EVERY_FIELD_NUMBER: _ClassVar[int]
@@ -101,6 +101,7 @@ class RecurrenceRule(_message.Message):
     START_TIME_FIELD_NUMBER: _ClassVar[int]
     END_TIME_FIELD_NUMBER: _ClassVar[int]
     LEAVE_OUT_FIELD_NUMBER: _ClassVar[int]
+    CALENDARS_FIELD_NUMBER: _ClassVar[int]
     cron: str
     rrule: str
     every: _duration_pb2.Duration
@@ -111,7 +112,8 @@ class RecurrenceRule(_message.Message):
     start_time: _timestamp_pb2.Timestamp
     end_time: _timestamp_pb2.Timestamp
     leave_out: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, cron: _Optional[str] = ..., rrule: _Optional[str] = ..., every: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., anchor_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., zone: _Optional[str] = ..., gap: _Optional[_Union[GapPolicy, str]] = ..., fold: _Optional[_Union[FoldPolicy, str]] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., leave_out: _Optional[_Iterable[str]] = ...) -> None: ...
+    calendars: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, cron: _Optional[str] = ..., rrule: _Optional[str] = ..., every: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., anchor_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., zone: _Optional[str] = ..., gap: _Optional[_Union[GapPolicy, str]] = ..., fold: _Optional[_Union[FoldPolicy, str]] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., leave_out: _Optional[_Iterable[str]] = ..., calendars: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RecurrenceSpec(_message.Message):
     __slots__ = ("topic", "recurrence_id", "rule", "payload", "headers", "content_type", "overlap", "catch_up", "catch_up_window", "jitter", "expire_after", "max_runs")
@@ -149,7 +151,7 @@ class RecurrenceSpec(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., recurrence_id: _Optional[str] = ..., rule: _Optional[_Union[RecurrenceRule, _Mapping]] = ..., payload: _Optional[bytes] = ..., headers: _Optional[_Mapping[str, str]] = ..., content_type: _Optional[str] = ..., overlap: _Optional[_Union[OverlapPolicy, str]] = ..., catch_up: _Optional[_Union[CatchUpPolicy, str]] = ..., catch_up_window: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., jitter: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., expire_after: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_runs: _Optional[int] = ...) -> None: ...
 
 class Recurrence(_message.Message):
-    __slots__ = ("spec", "version", "next_time", "last_timer_id", "last_time", "last_waits", "runs", "left_out", "buffered_time", "pause_time", "pause_note", "tzdata", "to_fill")
+    __slots__ = ("spec", "version", "next_time", "last_timer_id", "last_time", "last_waits", "runs", "left_out", "buffered_time", "pause_time", "pause_note", "tzdata", "to_fill", "missing_calendars")
     class LeftOutEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -170,6 +172,7 @@ class Recurrence(_message.Message):
     PAUSE_NOTE_FIELD_NUMBER: _ClassVar[int]
     TZDATA_FIELD_NUMBER: _ClassVar[int]
     TO_FILL_FIELD_NUMBER: _ClassVar[int]
+    MISSING_CALENDARS_FIELD_NUMBER: _ClassVar[int]
     spec: RecurrenceSpec
     version: int
     next_time: _timestamp_pb2.Timestamp
@@ -183,7 +186,8 @@ class Recurrence(_message.Message):
     pause_note: str
     tzdata: str
     to_fill: int
-    def __init__(self, spec: _Optional[_Union[RecurrenceSpec, _Mapping]] = ..., version: _Optional[int] = ..., next_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_timer_id: _Optional[str] = ..., last_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_waits: bool = ..., runs: _Optional[int] = ..., left_out: _Optional[_Mapping[str, int]] = ..., buffered_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., pause_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., pause_note: _Optional[str] = ..., tzdata: _Optional[str] = ..., to_fill: _Optional[int] = ...) -> None: ...
+    missing_calendars: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, spec: _Optional[_Union[RecurrenceSpec, _Mapping]] = ..., version: _Optional[int] = ..., next_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_timer_id: _Optional[str] = ..., last_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_waits: bool = ..., runs: _Optional[int] = ..., left_out: _Optional[_Mapping[str, int]] = ..., buffered_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., pause_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., pause_note: _Optional[str] = ..., tzdata: _Optional[str] = ..., to_fill: _Optional[int] = ..., missing_calendars: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class PutRecurrenceRequest(_message.Message):
     __slots__ = ("recurrence", "if_version")
@@ -396,3 +400,59 @@ class GetRecurrenceHistoryResponse(_message.Message):
     instants: _containers.RepeatedCompositeFieldContainer[PastInstant]
     outcomes_missing: str
     def __init__(self, instants: _Optional[_Iterable[_Union[PastInstant, _Mapping]]] = ..., outcomes_missing: _Optional[str] = ...) -> None: ...
+
+class Calendar(_message.Message):
+    __slots__ = ("name", "dates")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    DATES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    dates: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., dates: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class PutCalendarRequest(_message.Message):
+    __slots__ = ("calendar",)
+    CALENDAR_FIELD_NUMBER: _ClassVar[int]
+    calendar: Calendar
+    def __init__(self, calendar: _Optional[_Union[Calendar, _Mapping]] = ...) -> None: ...
+
+class PutCalendarResponse(_message.Message):
+    __slots__ = ("calendar", "result")
+    CALENDAR_FIELD_NUMBER: _ClassVar[int]
+    RESULT_FIELD_NUMBER: _ClassVar[int]
+    calendar: Calendar
+    result: PutResult
+    def __init__(self, calendar: _Optional[_Union[Calendar, _Mapping]] = ..., result: _Optional[_Union[PutResult, str]] = ...) -> None: ...
+
+class GetCalendarRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class GetCalendarResponse(_message.Message):
+    __slots__ = ("calendar",)
+    CALENDAR_FIELD_NUMBER: _ClassVar[int]
+    calendar: Calendar
+    def __init__(self, calendar: _Optional[_Union[Calendar, _Mapping]] = ...) -> None: ...
+
+class ListCalendarsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListCalendarsResponse(_message.Message):
+    __slots__ = ("calendars",)
+    CALENDARS_FIELD_NUMBER: _ClassVar[int]
+    calendars: _containers.RepeatedCompositeFieldContainer[Calendar]
+    def __init__(self, calendars: _Optional[_Iterable[_Union[Calendar, _Mapping]]] = ...) -> None: ...
+
+class DeleteCalendarRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class DeleteCalendarResponse(_message.Message):
+    __slots__ = ("deleted",)
+    DELETED_FIELD_NUMBER: _ClassVar[int]
+    deleted: bool
+    def __init__(self, deleted: bool = ...) -> None: ...

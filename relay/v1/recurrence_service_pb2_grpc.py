@@ -32,7 +32,7 @@ class RecurrenceServiceStub(object):
     ordinary timer with a name such as `nightly@2026-11-24T03:00:00Z`, or is counted under the reason why it has
     none. What becomes of an occurrence never ends a recurrence.
 
-    Errors are those of TimerService. NOT_FOUND: there is no such recurrence. FAILED_PRECONDITION: it has another
+    Errors are those of TimerService. NOT_FOUND: there is no such recurrence, or calendar. FAILED_PRECONDITION: it has another
     version than `if_version`.
     """
 
@@ -92,6 +92,26 @@ class RecurrenceServiceStub(object):
                 request_serializer=relay_dot_v1_dot_recurrence__service__pb2.GetRecurrenceHistoryRequest.SerializeToString,
                 response_deserializer=relay_dot_v1_dot_recurrence__service__pb2.GetRecurrenceHistoryResponse.FromString,
                 _registered_method=True)
+        self.PutCalendar = channel.unary_unary(
+                '/relay.v1.RecurrenceService/PutCalendar',
+                request_serializer=relay_dot_v1_dot_recurrence__service__pb2.PutCalendarRequest.SerializeToString,
+                response_deserializer=relay_dot_v1_dot_recurrence__service__pb2.PutCalendarResponse.FromString,
+                _registered_method=True)
+        self.GetCalendar = channel.unary_unary(
+                '/relay.v1.RecurrenceService/GetCalendar',
+                request_serializer=relay_dot_v1_dot_recurrence__service__pb2.GetCalendarRequest.SerializeToString,
+                response_deserializer=relay_dot_v1_dot_recurrence__service__pb2.GetCalendarResponse.FromString,
+                _registered_method=True)
+        self.ListCalendars = channel.unary_unary(
+                '/relay.v1.RecurrenceService/ListCalendars',
+                request_serializer=relay_dot_v1_dot_recurrence__service__pb2.ListCalendarsRequest.SerializeToString,
+                response_deserializer=relay_dot_v1_dot_recurrence__service__pb2.ListCalendarsResponse.FromString,
+                _registered_method=True)
+        self.DeleteCalendar = channel.unary_unary(
+                '/relay.v1.RecurrenceService/DeleteCalendar',
+                request_serializer=relay_dot_v1_dot_recurrence__service__pb2.DeleteCalendarRequest.SerializeToString,
+                response_deserializer=relay_dot_v1_dot_recurrence__service__pb2.DeleteCalendarResponse.FromString,
+                _registered_method=True)
 
 
 class RecurrenceServiceServicer(object):
@@ -101,7 +121,7 @@ class RecurrenceServiceServicer(object):
     ordinary timer with a name such as `nightly@2026-11-24T03:00:00Z`, or is counted under the reason why it has
     none. What becomes of an occurrence never ends a recurrence.
 
-    Errors are those of TimerService. NOT_FOUND: there is no such recurrence. FAILED_PRECONDITION: it has another
+    Errors are those of TimerService. NOT_FOUND: there is no such recurrence, or calendar. FAILED_PRECONDITION: it has another
     version than `if_version`.
     """
 
@@ -178,6 +198,36 @@ class RecurrenceServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PutCalendar(self, request, context):
+        """PutCalendar keeps a calendar, in the place of the one that has its name. Rules that name it go by it a second
+        later at most. Putting the same again changes nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetCalendar(self, request, context):
+        """GetCalendar answers one.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListCalendars(self, request, context):
+        """ListCalendars answers all, in the order of their names; there are at most 100.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteCalendar(self, request, context):
+        """DeleteCalendar removes a calendar. Rules that name it leave out nothing for it from then on, and the log says so.
+        Deleting what is not there is OK and answered with `deleted: false`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RecurrenceServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -231,6 +281,26 @@ def add_RecurrenceServiceServicer_to_server(servicer, server):
                     request_deserializer=relay_dot_v1_dot_recurrence__service__pb2.GetRecurrenceHistoryRequest.FromString,
                     response_serializer=relay_dot_v1_dot_recurrence__service__pb2.GetRecurrenceHistoryResponse.SerializeToString,
             ),
+            'PutCalendar': grpc.unary_unary_rpc_method_handler(
+                    servicer.PutCalendar,
+                    request_deserializer=relay_dot_v1_dot_recurrence__service__pb2.PutCalendarRequest.FromString,
+                    response_serializer=relay_dot_v1_dot_recurrence__service__pb2.PutCalendarResponse.SerializeToString,
+            ),
+            'GetCalendar': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetCalendar,
+                    request_deserializer=relay_dot_v1_dot_recurrence__service__pb2.GetCalendarRequest.FromString,
+                    response_serializer=relay_dot_v1_dot_recurrence__service__pb2.GetCalendarResponse.SerializeToString,
+            ),
+            'ListCalendars': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListCalendars,
+                    request_deserializer=relay_dot_v1_dot_recurrence__service__pb2.ListCalendarsRequest.FromString,
+                    response_serializer=relay_dot_v1_dot_recurrence__service__pb2.ListCalendarsResponse.SerializeToString,
+            ),
+            'DeleteCalendar': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteCalendar,
+                    request_deserializer=relay_dot_v1_dot_recurrence__service__pb2.DeleteCalendarRequest.FromString,
+                    response_serializer=relay_dot_v1_dot_recurrence__service__pb2.DeleteCalendarResponse.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'relay.v1.RecurrenceService', rpc_method_handlers)
@@ -246,7 +316,7 @@ class RecurrenceService(object):
     ordinary timer with a name such as `nightly@2026-11-24T03:00:00Z`, or is counted under the reason why it has
     none. What becomes of an occurrence never ends a recurrence.
 
-    Errors are those of TimerService. NOT_FOUND: there is no such recurrence. FAILED_PRECONDITION: it has another
+    Errors are those of TimerService. NOT_FOUND: there is no such recurrence, or calendar. FAILED_PRECONDITION: it has another
     version than `if_version`.
     """
 
@@ -510,6 +580,114 @@ class RecurrenceService(object):
             '/relay.v1.RecurrenceService/GetRecurrenceHistory',
             relay_dot_v1_dot_recurrence__service__pb2.GetRecurrenceHistoryRequest.SerializeToString,
             relay_dot_v1_dot_recurrence__service__pb2.GetRecurrenceHistoryResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PutCalendar(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/relay.v1.RecurrenceService/PutCalendar',
+            relay_dot_v1_dot_recurrence__service__pb2.PutCalendarRequest.SerializeToString,
+            relay_dot_v1_dot_recurrence__service__pb2.PutCalendarResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetCalendar(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/relay.v1.RecurrenceService/GetCalendar',
+            relay_dot_v1_dot_recurrence__service__pb2.GetCalendarRequest.SerializeToString,
+            relay_dot_v1_dot_recurrence__service__pb2.GetCalendarResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListCalendars(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/relay.v1.RecurrenceService/ListCalendars',
+            relay_dot_v1_dot_recurrence__service__pb2.ListCalendarsRequest.SerializeToString,
+            relay_dot_v1_dot_recurrence__service__pb2.ListCalendarsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteCalendar(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/relay.v1.RecurrenceService/DeleteCalendar',
+            relay_dot_v1_dot_recurrence__service__pb2.DeleteCalendarRequest.SerializeToString,
+            relay_dot_v1_dot_recurrence__service__pb2.DeleteCalendarResponse.FromString,
             options,
             channel_credentials,
             insecure,

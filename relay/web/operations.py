@@ -12,6 +12,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from relay.api.deliveries import Consumers, Taken
+from relay.api.recurring.calendars import CalendarCalls
 from relay.api.recurring.calls import RecurrenceCalls
 from relay.api.timers import TimerCalls
 from relay.api.topics import TopicCalls
@@ -28,6 +29,7 @@ class Calls:
     timers: TimerCalls
     topics: TopicCalls
     recurrences: RecurrenceCalls
+    calendars: CalendarCalls
     consumers: Consumers
 
 

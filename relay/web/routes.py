@@ -14,21 +14,24 @@ from starlette.types import Receive, Scope, Send
 from relay.api.call_time import CallTime
 from relay.api.deliveries import Consumers
 from relay.api.errors import INTERNAL, kind
+from relay.api.recurring.calendars import CalendarCalls
 from relay.api.recurring.calls import RecurrenceCalls
 from relay.api.timers import TimerCalls, trace_context
 from relay.api.topics import TopicCalls
 from relay.core.errors import ServiceError
 from relay.engine.engine import Engine
-from relay.web import deliveries, document, forms, guard, problems, recurrences, timers, topics
+from relay.web import deliveries, document, forms, guard, problems, timers, topics
 from relay.web.handover import Carrying, attended, hand_over
 from relay.web.operations import Answer, ApiCall, Calls, Operation, decoded, queried
 from relay.web.problems import Refused
+from relay.web.recurring import calendars, recurrences
 
 OPERATIONS: tuple[Operation, ...] = (
     *document.OPERATIONS,
     *topics.OPERATIONS,
     *timers.OPERATIONS,
     *recurrences.OPERATIONS,
+    *calendars.OPERATIONS,
     *deliveries.OPERATIONS,
 )
 
@@ -57,7 +60,11 @@ class JsonApi:
         allowed_hosts: Collection[str] = (),
     ) -> None:
         self._calls = Calls(
-            TimerCalls(engine), TopicCalls(engine), RecurrenceCalls(engine), Consumers(engine)
+            TimerCalls(engine),
+            TopicCalls(engine),
+            RecurrenceCalls(engine),
+            CalendarCalls(engine),
+            Consumers(engine),
         )
         self._measure = measure
         self._call_time = call_time

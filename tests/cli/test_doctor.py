@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import anyio
 import grpc
 import pytest
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -23,12 +24,18 @@ from relay.core.dispatch import Dispatch, DispatchState, GroupStats
 from relay.core.instants import SECOND
 from relay.core.partitions import Layout, place_of
 from relay.core.policy import TopicPolicy
+from relay.core.recurring.recurrence import Recurrence, Standing
+from relay.core.recurring.rule import Rule
 from relay.core.timers import TopicStats
 from relay.settings import Settings
 from relay.store.bulk.sweeping import Loading
 from relay.store.examine import ServerFacts
 from relay.store.one_place import OnePlace
+from relay.store.partitions.carrying import Carrier
+from relay.store.partitions.recurrences import RedisRecurrences
 from relay.store.server.blocking import BlockingServer
+from relay.store.server.server import Server
+from relay.store.timeline.calendars import RedisCalendars
 from tests.cli.doctored import WELL, Seen, server
 from tests.missing import need
 from tests.servers import Kind, RunningServer, free_port
@@ -345,6 +352,42 @@ def test_sweeps_that_were_killed(doctor: Any, healthy: RunningServer) -> None:
     assert "unlink" not in stopped, "timers that were delivered since it began would come again"
     assert "'left' over file:/cold store was given up" in left
     assert left.endswith("redis-cli -c unlink timers_marks:left")
+
+
+def test_calendars_that_rules_name(doctor: Any, healthy: RunningServer) -> None:
+    """Each that does not exist, with how many name it; a line where all do, and none where there are none."""
+
+    async def kept() -> None:
+        async with Server(healthy.url, connections=1, timeout=60.0) as server:
+            recurrences = RedisRecurrences(server, Carrier(server))
+            for n, names in enumerate((("de",), ("de", "fr gone"), ())):
+                wanted = Recurrence(f"r{n}", Rule(every=86_400_000_000, calendars=names))
+                standing = Standing(1, 4_000_000_000_000_000)
+                assert await recurrences.keep("orders", None, wanted, standing, 0, reason="put")
+
+    async def there() -> None:
+        async with Server(healthy.url, connections=1, timeout=60.0) as server:
+            for name in ("de", "fr gone"):
+                await RedisCalendars(server).put(name, [])
+
+    anyio.run(kept)
+    with healthy.client() as client:
+        client.sadd("timers_topics", "orders")
+        seen = doctor(healthy)
+        assert (seen.code, seen.results("note")) == (0, ["calendars", "calendars"])
+        two, one = (line["message"] for line in seen.lines if line["check"] == "calendars")
+        assert two.startswith(
+            "2 recurrences of 'orders' name the calendar 'de', which does not exist, so that"
+        )
+        assert one.startswith("1 recurrence of 'orders' names the calendar 'fr gone', which does not exist")
+        assert "relay recur calendar put 'fr gone' --file FILE puts it" in one
+        anyio.run(there)
+        assert doctor(healthy).of("calendars") == ("ok", "2, and no rule names another one")
+        client.delete("timers_topics:calendars")
+        client.set("timers_topics:calendars", "x")
+        seen = doctor(healthy)
+        assert (seen.code, seen.of("calendars")[0]) == (1, "wrong")
+        assert "timers_topics:calendars holds a string, not a hash" in seen.of("calendars")[1]
 
 
 def test_a_killed_sweep_of_several_partitions(doctor: Any, healthy: RunningServer) -> None:

@@ -187,6 +187,7 @@ def test_which_calls_change_something() -> None:
         *("GetTimer", "ListTimers"),
         *("ListTopics", "GetTopic", "ListDeadLetters", "GetDeadLetter"),
         *("GetRecurrence", "ListRecurrences", "PreviewRecurrence", "GetRecurrenceHistory"),
+        *("GetCalendar", "ListCalendars"),
     }
 
 

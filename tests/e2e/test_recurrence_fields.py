@@ -3,7 +3,7 @@ says what would be right."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import grpc
@@ -27,7 +27,9 @@ SETTINGS = {
 @pytest.fixture(scope="module")
 def recurrences() -> Iterator[Any]:
     with one_relay(SETTINGS) as relay, grpc.insecure_channel(relay.target) as channel:
-        yield RecurrenceServiceStub(channel)
+        stub: Any = RecurrenceServiceStub(channel)
+        stub.PutCalendar(pb.PutCalendarRequest(calendar=pb.Calendar(name="known")))
+        yield stub
 
 
 def spec(rule: dict[str, Any] | None = None, **fields: Any) -> pb.RecurrenceSpec:
@@ -35,6 +37,10 @@ def spec(rule: dict[str, Any] | None = None, **fields: Any) -> pb.RecurrenceSpec
     when = {} if {"cron", "rrule", "every"} & (rule or {}).keys() else {"cron": "0 3 * * *"}
     made = {"topic": "t", "recurrence_id": "r", **fields}
     return pb.RecurrenceSpec(**{"rule": pb.RecurrenceRule(**{**when, **(rule or {})}), **made})
+
+
+def calendar(name: str, dates: Sequence[str] = ()) -> pb.PutCalendarRequest:
+    return pb.PutCalendarRequest(calendar=pb.Calendar(name=name, dates=dates))
 
 
 def seconds(count: int, nanos: int = 0) -> Duration:
@@ -123,6 +129,18 @@ WRONG: list[tuple[pb.RecurrenceSpec, str, str]] = [
         spec({"leave_out": ["2026-12-24", "24.12.2026"]}),
         "rule.leave_out[1]",
         "'24.12.2026' is not a date such as 2026-12-24",
+    ),
+    (
+        spec({"calendars": ["a", "b c"]}),
+        "rule.calendars[1]",
+        "is not the name of a calendar: 1 to 100 letters, digits, '.', '_' and '-', such as de-holidays",
+    ),
+    (spec({"calendars": ["a", "a"]}), "rule.calendars[1]", "'a' is there twice; name it once"),
+    (spec({"calendars": [f"c{n}" for n in range(11)]}), "rule.calendars", "has 11 names; give at most 10"),
+    (
+        spec({"calendars": ["known", "unknown"]}),
+        "rule.calendars[1]",
+        "there is no calendar 'unknown'; the nearest name is 'known'; put it first, or leave it out",
     ),
     (spec(payload=b"x" * 1_001), "payload", "is 1001 bytes long; max_payload_bytes of this topic is 1000"),
     (spec(headers={"": "x"}), "headers", "has an empty name; name every header"),
@@ -222,6 +240,29 @@ CALLS: list[tuple[str, Any, str, str]] = [
         "topic",
         "leave out { and }",
     ),
+    (
+        "PreviewRecurrence",
+        pb.PreviewRecurrenceRequest(rule=spec({"calendars": ["unknown"]}).rule),
+        "rule.calendars[0]",
+        "put it first, or leave it out",
+    ),
+    ("PutCalendar", pb.PutCalendarRequest(), "calendar.name", "such as de-holidays"),
+    ("PutCalendar", calendar("x" * 101), "calendar.name", "such as de-holidays"),
+    ("PutCalendar", calendar("#revision"), "calendar.name", "such as de-holidays"),
+    (
+        "PutCalendar",
+        calendar("c", ["2026-12-24", "24.12.2026"]),
+        "calendar.dates[1]",
+        "'24.12.2026' is not a date such as 2026-12-24",
+    ),
+    (
+        "PutCalendar",
+        calendar("c", ["2026-12-24"] * 1_001),
+        "calendar.dates",
+        "has 1,001 dates; give at most 1,000",
+    ),
+    ("GetCalendar", pb.GetCalendarRequest(name=""), "name", "such as de-holidays"),
+    ("DeleteCalendar", pb.DeleteCalendarRequest(name="a b"), "name", "such as de-holidays"),
     (
         "PauseRecurrence",
         pb.PauseRecurrenceRequest(**ONE, note="é" * 513),
@@ -377,3 +418,13 @@ def test_every_field_comes_back_as_it_was_put(recurrences: Any) -> None:
         overlap=pb.OVERLAP_POLICY_SKIP,
         catch_up=pb.CATCH_UP_POLICY_LATEST,
     )
+
+
+def test_a_calendar_that_is_not_there_is_not_found(recurrences: Any) -> None:
+    with pytest.raises(grpc.RpcError) as caught:
+        recurrences.GetCalendar(pb.GetCalendarRequest(name="absent"))
+    assert (caught.value.code(), caught.value.details()) == (
+        grpc.StatusCode.NOT_FOUND,
+        "there is no calendar 'absent'",
+    )
+    assert not recurrences.DeleteCalendar(pb.DeleteCalendarRequest(name="absent")).deleted

@@ -105,7 +105,40 @@ def test_redis_becomes_as_the_file_says(daemon: Relay, client: SyncRelayClient, 
     assert ids(client) == {}
 
 
+def test_calendars_of_a_file(daemon: Relay, client: SyncRelayClient, file: Path) -> None:
+    """They are put first; what differs is printed; none is deleted, since others may name it."""
+    rule = "- {topic: closed, recurrence_id: r, rule: {cron: '@daily', calendars: [c]}}\n"
+    file.write_text(rule + "- {calendar: c, dates: [2026-12-25, 2026-12-24]}\n", encoding="utf-8")
+    shown = apply(daemon, file)
+    assert (shown.code, shown.err) == (0, "2 created\n")
+    assert shown.out.splitlines() == [
+        *("+ calendar c", "    + 2026-12-24", "    + 2026-12-25"),
+        *("+ closed/r", "    rule.cron: @daily", '    rule.calendars: ["c"]'),
+    ]
+    assert apply(daemon, file).err == "2 unchanged\n"
+    file.write_text(rule + "- {calendar: c, dates: [2026-12-25, 2026-12-26]}\n", encoding="utf-8")
+    shown = apply(daemon, file, "--dry-run")
+    assert shown.out.splitlines() == ["~ calendar c", "    - 2026-12-24", "    + 2026-12-26"]
+    assert apply(daemon, file, "--json").documents == [
+        {
+            "change": "replace",
+            "calendar": "c",
+            "fields": {"dates": [["2026-12-24", "2026-12-25"], ["2026-12-25", "2026-12-26"]]},
+        }
+    ]
+    file.write_text("[]", encoding="utf-8")
+    assert apply(daemon, file, "--prune", "--topic", "closed").err == "1 deleted\n"
+    assert client.calendars.get("c") is not None
+    assert client.calendars.delete("c")
+
+
 WRONG: list[tuple[str, str]] = [
+    ("- {calendar: c}\n- {calendar: c}", "entry 2 (c): calendar: is that of entry 1, too; give each its own"),
+    ("- {calendar: c d}", "entry 1 (c d): calendar: 'c d' is not the name of a calendar: 1 to 100 letters"),
+    ("- {calendar: 5}", "entry 1: calendar: must be text"),
+    ("- {calendar: c, topic: t}", "entry 1 (c): topic: is not known here"),
+    ("- {calendar: c, name: d}", "entry 1 (c): name: is not known here"),
+    ("- {calendar: c, dates: [24.12.2026]}", "entry 1 (c): dates[0]: '24.12.2026' is not a date such as"),
     ("topic: a", "must be a list of recurrences"),
     ("- [", "line 2, column 1: is not valid YAML"),
     ("- 5", "entry 1: body: must be an object: {…}"),

@@ -9,12 +9,13 @@ from pathlib import Path
 import anyio
 import pytest
 
+from relay.api.recurring.calendars import CalendarCalls
 from relay.api.recurring.calls import RecurrenceCalls
 from relay.app import open_server, put_together
 from relay.client import SyncRelayClient
 from relay.core.errors import StoreUnavailable
 from relay.declared.applying import apply
-from relay.declared.reading import read_recurrences
+from relay.declared.reading import read_declared
 from relay.settings import Settings
 from relay.store.partitions.layouts import RedisLayouts
 from relay.store.server.hints import RedisHints
@@ -67,6 +68,36 @@ def test_they_are_there_once_it_serves(stage: Stage, file: Path) -> None:
     ]
 
 
+CLOSED = """\
+- {topic: t, recurrence_id: nightly, rule: {cron: 0 3 * * *, calendars: [closed]}}
+- {calendar: closed, dates: [2026-12-26, 2026-12-25]}
+"""
+
+
+def test_calendars_are_there_before_rules_that_name_them(stage: Stage, file: Path) -> None:
+    """Wherever they stand in the file. A relay that starts again puts one back that was deleted; without it
+    in the file it starts all the same, since the recurrence is like this already."""
+    file.write_text(CLOSED, encoding="utf-8")
+    settings = {"RELAY_RECURRENCES__FILE": str(file)}
+    relay = stage.relay(settings=settings)
+    with SyncRelayClient(relay.target, timeout=PATIENCE) as client:
+        found = client.calendars.get("closed")
+        assert found is not None
+        assert list(map(str, found.dates)) == ["2026-12-25", "2026-12-26"]
+        assert client.calendars.delete("closed")
+    relay.terminate()
+    relay.start()
+    with SyncRelayClient(relay.target, timeout=PATIENCE) as client:
+        assert client.calendars.get("closed") == found
+        assert client.calendars.delete("closed")
+    relay.terminate()
+    file.write_text(CLOSED.splitlines()[0], encoding="utf-8")
+    relay.start()
+    assert versions(stage, relay.target) == {"nightly": 1}
+    told = [line for line in relay.lines() if line["message"] == "calendars are as their file says"]
+    assert [line["new"] for line in told] == [1, 1]
+
+
 def test_relays_that_start_together_make_them_once(stage: Stage, file: Path) -> None:
     settings = {"RELAY_RECURRENCES__FILE": str(file)}
     relays = [stage.relay(f"relay-{number}", settings=settings, start=False) for number in range(3)]
@@ -109,6 +140,16 @@ def test_relays_that_start_together_make_them_once(stage: Stage, file: Path) -> 
             "- {topic: t, recurrence_id: r, rule: {every: 60s}}",
             {"RELAY_TOPICS__t__DISPATCH": "list"},
             "entry 1 (t/r): overlap: is skip, and the topic's due timers go to a list",
+        ),
+        (
+            "- {topic: t, recurrence_id: r, rule: {every: 60s, calendars: [closed]}}",
+            {},
+            "entry 1 (t/r): rule.calendars[0]: there is no calendar 'closed'; put it first, or leave it out",
+        ),
+        (
+            "- {calendar: closed, dates: [2026-12-32]}",
+            {},
+            "entry 1 (closed): dates[0]: '2026-12-32' is not a date such as 2026-12-24",
         ),
     ],
 )
@@ -154,8 +195,8 @@ async def test_they_wait_for_redis(stage: Stage, file: Path, caplog: pytest.LogC
         stage.server.freeze()
         try:
             with caplog.at_level(logging.WARNING):
-                tasks.start_soon(apply, read_recurrences(file), calls)
-                await until(lambda: "a recurrence is not put yet" in caplog.text, "it has failed")
+                tasks.start_soon(apply, read_declared(file), calls, CalendarCalls(engine))
+                await until(lambda: "an entry is not put yet" in caplog.text, "it has failed")
         finally:
             stage.server.thaw()
 

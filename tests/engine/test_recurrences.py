@@ -22,13 +22,14 @@ from relay.core.recurring.recurrence import (
     Filling,
     LeftOut,
     Overlap,
+    Put,
     Recurrence,
     Standing,
     StoredRecurrence,
 )
 from relay.core.recurring.rule import Rule
 from relay.engine.recurring.computing import Computing
-from relay.engine.recurring.recurrences import Put, Recurrences
+from relay.engine.recurring.recurrences import Recurrences
 from relay.engine.recurring.tickers import Tickers
 from relay.engine.recurring.zone_updates import ZoneUpdates, updated_standing
 from relay.rules import TZDATA, compile_rule

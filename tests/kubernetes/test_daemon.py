@@ -207,11 +207,17 @@ def test_recurrences_of_the_values_are_there_once_it_serves(stack: ExitStack, ro
     nightly = {
         "topic": "reports",
         "recurrence_id": "nightly",
-        "rule": {"cron": "0 3 * * *", "zone": "Europe/Berlin", "leave_out": ["2026-12-24"]},
+        "rule": {
+            "cron": "0 3 * * *",
+            "zone": "Europe/Berlin",
+            "leave_out": ["2026-12-24"],
+            "calendars": ["c"],
+        },
         "message": {"to": "<ops> & all", "yes": "no"},
         "max_runs": 10_000_000,
     }
-    asked = merged(ports(), {"redis": {"url": server.url}, "recurrences": [nightly]})
+    closed = {"calendar": "c", "dates": ["2026-12-25"]}
+    asked = merged(ports(), {"redis": {"url": server.url}, "recurrences": [nightly, closed]})
     docs, spec = deployed(asked)
     relay = FromManifest(Pod(spec, docs, root, {}), root)
     stack.callback(relay.kill)
@@ -222,6 +228,7 @@ def test_recurrences_of_the_values_are_there_once_it_serves(stack: ExitStack, ro
     }
     (whole,) = command("recur", "get", "reports", "nightly", "--json", "--target", relay.target).documents
     assert whole["message"] == nightly["message"]
+    assert command("recur", "calendar", "get", "c", "--target", relay.target).out == "2026-12-25\n"
     assert relay.terminate() == 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from tests.lua import test_calendars as calendars
 from tests.lua import test_recur as recur
 from tests.lua.killers_failure import Scenario
 from tests.worlds.scripts.rules import Break
@@ -25,6 +26,16 @@ OF_RECUR = {
     "an old record counts for an occurrence": Break("recur/turn", "turn-clears-records"),
     "nobody wakes for an occurrence": Break("recur/turn", "turn-hints"),
     "changes of what was read before": Break("recur/keep", "changes-compare-standing"),
+    "a revision comes again": Break(
+        "recur/calendar", "revisions-grow", "last + 1", old="math.max(last + 1, now_us)"
+    ),
+    "a clock that steps back gives an old revision": Break(
+        "recur/calendar", "revisions-grow", "now_us", old="math.max(last + 1, now_us)"
+    ),
+    "a calendar that is put again is a change": Break("recur/calendar", "same-calendar-no-change"),
+    "any number of calendars": Break("recur/calendar", "few-calendars"),
+    "a removal is no change": Break("recur/calendar", "removal-raises-revision"),
+    "known calendars are told again": Break("recur/calendars", "known-calendars-stay-away"),
     "what is not due is read": Break(
         "recur/due", "due-recurrences-only", "if i > 2 * limit or bytes > max_bytes then"
     ),
@@ -60,6 +71,12 @@ KILLERS: dict[str, tuple[Scenario, ...]] = {
     "an old record counts for an occurrence": (recur.test_what_is_left_of_a_timer_of_the_name,),
     "nobody wakes for an occurrence": (recur.test_a_turn_wakes_pollers,),
     "changes of what was read before": (recur.test_two_who_change_one, recur.test_two_who_create_one),
+    "a revision comes again": (calendars.test_revisions_grow, calendars.test_a_server_that_was_put_back),
+    "a clock that steps back gives an old revision": (calendars.test_revisions_grow,),
+    "a calendar that is put again is a change": (calendars.test_put,),
+    "any number of calendars": (calendars.test_as_many_as_may_be,),
+    "a removal is no change": (calendars.test_removed,),
+    "known calendars are told again": (calendars.test_a_call_that_knows_all_is_answered_by_nothing_else,),
     "what is not due is read": (recur.test_what_is_due,),
     "recurrences stay behind": (recur.test_a_recurrence_moves,),
     "a recurrence comes over one that stands": (recur.test_a_recurrence_moves_that_is_there_already,),

@@ -100,6 +100,17 @@ class RecurringWorld(RuleBasedStateMachine):
         for kept in due.kept:
             self.computed.append(turn(kept, self.instants(kept.standing.next), due.now, "2026a"))
 
+    @rule()
+    def compute_by_another_calendar(self) -> None:
+        """A relay that knows another calendar than the others computes the same turns by that."""
+        due = self.runner.run(self.store.due(self.bench.topic, 5))
+        for kept in due.kept:
+            known = [
+                each._replace(left_out="calendar") if each.instant // MINUTE % 2 else each
+                for each in self.instants(kept.standing.next)
+            ]
+            self.computed.append(turn(kept, known, due.now, "2026a"))
+
     @rule(number=st.integers(0, 3), again=st.booleans())
     def write(self, number: int, again: bool) -> None:
         """A relay writes what it has computed, now or a while ago; perhaps the reply is lost, and it is

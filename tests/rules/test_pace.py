@@ -18,7 +18,7 @@ MINUTE = 60_000_000
 
 def check(rule: Rule, shortest: int = MINUTE, calendar: tuple[str, ...] = ()) -> str:
     try:
-        check_pace(rule, compile_rule(rule, calendar=calendar), NOW, shortest)
+        check_pace(rule, compile_rule(rule, calendars=[set(calendar)]), NOW, shortest)
     except InvalidField as error:
         return str(error)
     return ""

@@ -21,7 +21,7 @@ def micros(text: str) -> int:
 
 def told(rule: Rule, since: str, number: int, calendar: tuple[str, ...] = ()) -> list[str]:
     """The next instants as the wall shows them, and what else is said."""
-    found = islice(compile_rule(rule, calendar=calendar).after(micros(since)), number)
+    found = islice(compile_rule(rule, calendars=[set(calendar)]).after(micros(since)), number)
     texts = []
     for each in found:
         local = EPOCH + timedelta(microseconds=each.instant, seconds=each.offset)

@@ -15,6 +15,11 @@ from relay.core.journal import Journals
 from relay.core.outcomes import ClaimRequest, Extension, Limits, Verb
 from relay.core.partitions import Layout
 from relay.core.policy import RetryPolicy, TopicPolicy
+from relay.core.recurring.calendars import NO_CALENDARS
+from relay.core.recurring.nominal import Nominal
+from relay.core.recurring.recurrence import Put, Recurrence, Standing, Turned
+from relay.core.recurring.rule import Rule
+from relay.core.recurring.turns import turn
 from relay.core.timers import KEEP_EXISTING, Change, Changed, NewTimer
 from relay.store.bulk.columns_call import LoadRows, PackedRows
 from relay.store.bulk.inserting import Inserting, RunLedger
@@ -25,11 +30,14 @@ from relay.store.bulk.store import BulkStore
 from relay.store.dispatch.promotions import RedisPromotions
 from relay.store.dispatch.stream_groups import RedisGroups
 from relay.store.journal.entries import JournalReader
+from relay.store.partitions.carrying import Carrier
 from relay.store.partitions.layouts import RedisLayouts
+from relay.store.partitions.recurrences import RedisRecurrences
 from relay.store.server.blocking import BlockingServer
 from relay.store.server.fitness import check_server
 from relay.store.server.hints import RedisHints
 from relay.store.server.server import Server
+from relay.store.timeline.calendars import RedisCalendars
 from relay.store.timeline.redis_store import RedisStore
 from relay.store.timeline.topics import RedisTopics
 from relay.store.verbs import move
@@ -95,6 +103,7 @@ async def shortcomings(server: RunningServer, url: str, *, patience: float = 1.0
         store = RedisStore(way)
         await verbs(store)
         await people(store, RedisTopics(way))
+        await recurring(way)
         for _ in range(2):
             assert await RedisLayouts(way, lambda _: 4).ask("new") == Layout("new", 1, 4)
         assert await JournalReader(way).read("t")
@@ -121,6 +130,23 @@ async def verbs(store: RedisStore) -> None:
         assert (await store.list(Layout("t"), state=None, limit=3, cursor=page.cursor)).timers
         await store.run("t", ["d"])
         assert await store.cancel("t", list("bcde")) == [Changed(Change.CANCELLED)] * 4
+
+
+async def recurring(way: Server) -> None:
+    """Recurrences and calendars: kept, ticked, read, removed."""
+    recurrences, calendars = RedisRecurrences(way, Carrier(way)), RedisCalendars(way)
+    for _ in range(2):
+        wanted = Recurrence("r", Rule(every=SECOND, calendars=("c",)), b"x")
+        assert await recurrences.keep("t", None, wanted, Standing(1, 1, 0), 0, reason="put")
+        due = await recurrences.due("t", 9)
+        made = turn(due.kept[0], [Nominal(1, 0), Nominal(LATER, 0)], due.now, "")
+        assert await recurrences.turn("t", [made], due.now) == [Turned.DONE]
+        page = await recurrences.page(Layout("t"), prefix="", limit=9, cursor="")
+        assert await recurrences.remove("t", page.kept[0])
+        await RedisStore(way).cancel("t", [each.timer_id for each in made.occurrences])
+        assert await calendars.put("c", ["2026-12-25"]) is Put.CREATED
+        assert (await calendars.read(NO_CALENDARS)).dates == {"c": {"2026-12-25"}}
+        assert await calendars.remove("c")
 
 
 async def people(store: RedisStore, topics: RedisTopics) -> None:

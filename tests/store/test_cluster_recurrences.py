@@ -6,14 +6,16 @@ import pytest
 
 from relay.core.instants import SECOND
 from relay.core.journal import Journals
+from relay.core.recurring.calendars import NO_CALENDARS
 from relay.core.recurring.ends import OccurrenceOutcome
 from relay.core.recurring.nominal import Nominal
-from relay.core.recurring.recurrence import Overlap, Recurrence, Standing, StoredRecurrence, Turned
+from relay.core.recurring.recurrence import Overlap, Put, Recurrence, Standing, StoredRecurrence, Turned
 from relay.core.recurring.rule import Rule
 from relay.core.recurring.turns import turn
 from relay.core.timers import Change
 from relay.store.partitions.recurrences import RedisRecurrences
 from relay.store.server.server import Server
+from relay.store.timeline.calendars import RedisCalendars
 from tests.store.moving import Relay
 from tests.worlds.cluster.cluster import Cluster
 
@@ -42,6 +44,24 @@ async def test_recurrences_on_a_cluster() -> None:
             await all_turn(store, relay, FIRST + 2 * SECOND)
             assert await listed(store, relay) == sorted(NAMES)
             assert len(await relay.listed()) == 3 * len(NAMES)
+
+
+async def test_calendars_on_a_cluster() -> None:
+    """They are one key on one node, whatever topics are where; they go with its slot."""
+    with Cluster("valkey", masters=2) as cluster:
+        async with Server(cluster.url, connections=2, timeout=60.0) as server:
+            calendars = RedisCalendars(server)
+            assert await calendars.put("de", ["2026-12-25"]) is Put.CREATED
+            known = await calendars.read(NO_CALENDARS)
+            source = next(each for each in cluster.nodes if each is cluster.owner_of("calendars"))
+            assert await server.ask("EXISTS", "timers_topics:{calendars}") == 1
+            target = next(node for node in cluster.nodes if node is not source)
+            cluster.move("calendars", target)
+            assert await calendars.read(known) is known
+            assert await calendars.put("fr", []) is Put.CREATED
+            cluster.migrate("calendars", source)
+            assert await calendars.remove("de")
+            assert (await calendars.read(known)).dates == {"fr": frozenset()}
 
 
 async def listed(store: RedisRecurrences, relay: Relay) -> list[str]:

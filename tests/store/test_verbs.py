@@ -69,6 +69,9 @@ CALLS: list[Call[Any]] = [
     recur.due("t", 1),
     recur.get("t", ["r"]),
     recur.page("t", 1, b"-", b"+"),
+    recur.keep_calendar("de", "2026-12-25", 100),
+    recur.remove_calendar("de"),
+    recur.calendars(""),
 ]
 COLUMNS = {"bulk/replace": 3, "bulk/insert": 3, "bulk/guarded_load": 3}
 """Arguments that come behind those of the call: a batch by columns."""

@@ -77,7 +77,8 @@ def operation(method: str, path: str) -> dict[str, Any] | None:
 
 def filled(path: str) -> str:
     """The path of a template."""
-    for place, name in (("topic", "t"), ("timer_id", "a"), ("recurrence_id", "r"), ("dead_id", "1-1")):
+    places = {"topic": "t", "timer_id": "a", "recurrence_id": "r", "dead_id": "1-1", "name": "c"}
+    for place, name in places.items():
         path = path.replace(f"{{{place}}}", name)
     return path
 

@@ -10,10 +10,10 @@ from relay.api.recurring import values
 from relay.core import validate
 from relay.core.errors import InvalidField
 from relay.core.ports import MAX_PER_CALL
-from relay.core.recurring.recurrence import Recurrence, StoredRecurrence
+from relay.core.recurring.recurrence import Put, Recurrence, StoredRecurrence
 from relay.core.recurring.turns import RECENT
 from relay.engine.recurring.history import History
-from relay.engine.recurring.recurrences import MOST_SHOWN, Put, Recurrences
+from relay.engine.recurring.recurrences import MOST_SHOWN, Recurrences
 from relay.rules import TZDATA
 from relay.v1 import recurrence_service_pb2 as pb
 
@@ -86,7 +86,8 @@ class RecurrenceCalls:
     async def get(self, request: pb.GetRecurrenceRequest) -> pb.GetRecurrenceResponse:
         """Read a recurrence. Raises `RecurrenceNotFound`."""
         topic, kept = await self._kept(request)
-        return pb.GetRecurrenceResponse(recurrence=values.recurrence(topic, kept))
+        missing = await self._engine.recurrences.missing(kept.recurrence.rule)
+        return pb.GetRecurrenceResponse(recurrence=values.recurrence(topic, kept, missing=missing))
 
     async def list(self, request: pb.ListRecurrencesRequest) -> pb.ListRecurrencesResponse:
         """Read one page of a topic's. Raises `InvalidField`."""
@@ -101,7 +102,12 @@ class RecurrenceCalls:
         )
         return pb.ListRecurrencesResponse(
             recurrences=[
-                values.recurrence(topic, kept, brief=True)
+                values.recurrence(
+                    topic,
+                    kept,
+                    brief=True,
+                    missing=await self._engine.recurrences.missing(kept.recurrence.rule),
+                )
                 for kept in page.kept
                 if not request.HasField("paused") or request.paused is (kept.standing.paused is not None)
             ],

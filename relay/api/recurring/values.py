@@ -3,7 +3,7 @@ message, such as `rule.zone`."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
 from enum import Enum
@@ -18,6 +18,7 @@ from relay.core import validate
 from relay.core.errors import InvalidField
 from relay.core.instants import SECOND
 from relay.core.partitions import hashed
+from relay.core.recurring.calendars import MOST_DATES, calendar_names
 from relay.core.recurring.ends import OccurrenceOutcome
 from relay.core.recurring.nominal import Nominal
 from relay.core.recurring.recurrence import CatchUp, Overlap, Recurrence, StoredRecurrence
@@ -25,8 +26,6 @@ from relay.core.recurring.rule import Fold, Gap, Rule
 from relay.engine.recurring.history import Passed
 from relay.v1 import recurrence_service_pb2 as pb
 
-MOST_DATES = 1_000
-"""Dates that one rule may leave out."""
 MOST_NAME_BYTES = 200
 """What is left of a timer's name when the instant of an occurrence and the number of its run stand behind
 it."""
@@ -159,6 +158,7 @@ def rule(message: pb.RecurrenceRule) -> Rule:
         starts=_instant(message, "start_time"),
         ends=_instant(message, "end_time"),
         leave_out=tuple(message.leave_out),
+        calendars=calendar_names("rule.calendars", message.calendars),
     )
 
 
@@ -257,8 +257,11 @@ def backfill_overlap(request: pb.BackfillRecurrenceRequest) -> Overlap | None:
 # Values to messages
 
 
-def recurrence(topic: str, kept: StoredRecurrence, *, brief: bool = False) -> pb.Recurrence:
-    """A recurrence as it stands; a brief one has neither payload nor headers."""
+def recurrence(
+    topic: str, kept: StoredRecurrence, *, brief: bool = False, missing: Sequence[str] = ()
+) -> pb.Recurrence:
+    """A recurrence as it stands; a brief one has neither payload nor headers. `missing` are calendars that
+    its rule names and that do not exist."""
     standing = kept.standing
     return pb.Recurrence(
         spec=_spec(topic, kept.recurrence, brief),
@@ -274,6 +277,7 @@ def recurrence(topic: str, kept: StoredRecurrence, *, brief: bool = False) -> pb
         pause_time=moment(standing.paused),
         pause_note=standing.note,
         tzdata=standing.tzdata,
+        missing_calendars=missing,
     )
 
 
@@ -304,6 +308,7 @@ def _rule(rule: Rule) -> pb.RecurrenceRule:
         start_time=moment(rule.starts),
         end_time=moment(rule.ends),
         leave_out=rule.leave_out,
+        calendars=rule.calendars,
     )
     if rule.cron:
         message.cron = rule.cron

@@ -10,6 +10,7 @@ import anyio
 import typer
 
 from relay.cli.daemon import doctor_findings, doctor_nodes, healthcheck
+from relay.cli.daemon.doctor_calendars import calendars
 from relay.cli.daemon.doctor_findings import Finding
 from relay.cli.terminal import output
 from relay.cli.terminal.exits import FAILURE, OK, UNAVAILABLE
@@ -138,7 +139,7 @@ async def _reached(
             yield finding
         if unread is not None:
             raise unread
-        async for finding in _topics(settings, server, sorted(names)):
+        async for finding in _kept(settings, server, sorted(names)):
             yield finding
     except StoreUnavailable as failure:
         words = f"went away while it was looked at: {explain(failure)}"
@@ -179,6 +180,14 @@ async def _use(settings: Settings, server: Server, refused_hints: Sequence[str])
         yield Finding("permissions", "ok", "all that a relay does works, tried on a topic of its own")
     problems = [f"Redis does not let scripts publish them: {why}" for why in refused_hints[:1]]
     for finding in doctor_findings.wake_hints([*problems, *await deafness(server)]):
+        yield finding
+
+
+async def _kept(settings: Settings, server: Server, names: Sequence[str]) -> AsyncIterator[Finding]:
+    """Check what is kept for these topics."""
+    async for finding in _topics(settings, server, names):
+        yield finding
+    async for finding in calendars(server, names[:MOST_TOPICS]):
         yield finding
 
 

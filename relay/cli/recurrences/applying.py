@@ -15,7 +15,7 @@ from relay.cli.terminal.exits import BAD_INPUT, FAILURE, fail, settings_errors
 from relay.cli.terminal.relay_connection import RelayConnection
 from relay.client import FailedPrecondition, InvalidArgument, Recurrence, RelayClient
 from relay.client.calls.recurrence_values import RuleFields
-from relay.declared.reading import Entry, read_recurrences
+from relay.declared.reading import CalendarEntry, Entry, read_declared
 from relay.v1 import recurrence_service_pb2 as pb
 
 CREATE, REPLACE, DELETE = "create", "replace", "delete"
@@ -50,6 +50,28 @@ class Difference:
                 typer.echo(f"    {name}: {_shown(there)} -> {_shown(wanted)}")
 
 
+@dataclass(frozen=True, slots=True)
+class CalendarDifference:
+    """What has to be done about one calendar. `there` are the dates that it has, None if there is none."""
+
+    change: str
+    entry: CalendarEntry
+    there: Sequence[str] | None
+
+    def print(self, as_json: bool) -> None:
+        """Print it, as one document or as lines."""
+        there, wanted = self.there or (), self.entry.dates
+        if as_json:
+            dates = None if self.there is None else list(there)
+            fields = {"dates": [dates, list(wanted)]}
+            output.document({"change": self.change, "calendar": self.entry.name, "fields": fields})
+            return
+        typer.echo(f"{SIGNS[self.change]} calendar {self.entry.name}")
+        for sign, days in (("-", set(there) - set(wanted)), ("+", set(wanted) - set(there))):
+            for day in sorted(days):
+                typer.echo(f"    {sign} {day}")
+
+
 def apply(
     connection: RelayConnection,
     file: Path,
@@ -62,22 +84,34 @@ def apply(
     if topics and not prune:
         fail("--topic: says where --prune looks; give it with --prune", BAD_INPUT)
     with settings_errors():
-        entries = read_recurrences(file)
+        entries, calendars = read_declared(file)
 
     async def done(client: RelayClient) -> None:
         found = [each for entry in entries if (each := await _difference(client, entry))]
-        unchanged = len(entries) - len(found)
+        closed = [it for calendar in calendars if (it := await _calendar_difference(client, calendar))]
+        unchanged = len(entries) - len(found) + len(calendars) - len(closed)
         if prune:
             found += await _left_over(client, entries, topics)
-        for each in found:
-            each.print(as_json)
+        changes: list[Difference | CalendarDifference] = [*closed, *found]
+        for change in changes:
+            change.print(as_json)
         if not dry_run:
+            for calendar in closed:  # first, since rules may name them
+                await client.calendars.put(calendar.entry.name, calendar.entry.dates)
             for each in found:
                 await _make(client, each)
         if not as_json:
-            typer.echo(_told(found, unchanged, dry_run), err=True)
+            typer.echo(_told([each.change for each in changes], unchanged, dry_run), err=True)
 
     connection.ask(done)
+
+
+async def _calendar_difference(client: RelayClient, entry: CalendarEntry) -> CalendarDifference | None:
+    found = await client.calendars.get(entry.name)
+    there = None if found is None else [day.isoformat() for day in found.dates]
+    if there == list(entry.dates):
+        return None
+    return CalendarDifference(CREATE if there is None else REPLACE, entry, there)
 
 
 async def _difference(client: RelayClient, entry: Entry) -> Difference | None:
@@ -134,8 +168,8 @@ def _shown(value: Any) -> str:
     return "none" if value is None else output.safe(shown.line(value))
 
 
-def _told(found: Sequence[Difference], unchanged: int, dry_run: bool) -> str:
-    counts = [(sum(each.change == change for each in found), f"{change}d") for change in SIGNS]
+def _told(changes: Sequence[str], unchanged: int, dry_run: bool) -> str:
+    counts = [(changes.count(change), f"{change}d") for change in SIGNS]
     said = [f"{count} {word}" for count, word in (*counts, (unchanged, "unchanged")) if count]
     done = "nothing is changed with --dry-run: " if dry_run else ""
     return f"{done}{', '.join(said) or 'the file names no recurrences'}"

@@ -39,6 +39,7 @@ class TypedRule:
     start: str | None
     end: str | None
     leave_out: tuple[str, ...]
+    calendars: tuple[str, ...]
 
     def read(self) -> dict[str, Any]:
         """Return what is given, as the client takes it."""
@@ -53,10 +54,11 @@ class TypedRule:
                 name: parse.instant(text, options[name]) for name, text in moments.items() if text is not None
             },
             **({"leave_out": self.leave_out} if self.leave_out else {}),
+            **({"calendars": self.calendars} if self.calendars else {}),
         }
 
 
-NO_RULE = TypedRule(None, None, None, None, None, None, None, None, None, ())
+NO_RULE = TypedRule(None, None, None, None, None, None, None, None, None, (), ())
 
 
 @dataclass(frozen=True, slots=True)

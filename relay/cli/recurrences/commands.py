@@ -8,6 +8,7 @@ from typing import Annotated, Optional
 
 import typer
 
+from relay.cli.recurrences.calendar_commands import app as calendars
 from relay.cli.terminal.options import (
     DEFAULT_TARGET,
     RECURRENCES,
@@ -19,6 +20,7 @@ from relay.cli.terminal.options import (
 )
 
 app = typer.Typer(no_args_is_help=True)
+app.add_typer(calendars, name="calendar", help="Calendars: dates under a name, which rules leave out.")
 group = typer.Typer()
 group.add_typer(
     app, name="recur", help="Recurrences: what comes again and again.", rich_help_panel=RECURRENCES
@@ -120,6 +122,14 @@ LeaveOut = Annotated[
     Optional[list[str]],  # noqa: UP045
     typer.Option("--leave-out", metavar="DATE", help="A date without occurrences; may be repeated."),
 ]
+CalendarNames = Annotated[
+    Optional[list[str]],  # noqa: UP045
+    typer.Option(
+        "--calendar",
+        metavar="NAME",
+        help="A calendar whose dates have no occurrences; may be repeated. See relay recur calendar.",
+    ),
+]
 
 
 @app.command()
@@ -136,6 +146,7 @@ def put(
     start: Start = None,
     end: End = None,
     leave_out: LeaveOut = None,
+    calendar: CalendarNames = None,
     payload: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option("--payload", metavar="TEXT", help="The content of each occurrence. Default: none."),
@@ -202,7 +213,8 @@ def put(
     from relay.cli.recurrences import asking
     from relay.cli.terminal.relay_connection import RelayConnection
 
-    rule = asking.TypedRule(cron, rrule, every, anchor, zone, gap, fold, start, end, tuple(leave_out or ()))
+    closed = (tuple(leave_out or ()), tuple(calendar or ()))
+    rule = asking.TypedRule(cron, rrule, every, anchor, zone, gap, fold, start, end, *closed)
     content = asking.TypedContent(payload, payload_file, tuple(header or ()), content_type)
     policies = asking.TypedPolicies(overlap, catch_up, catch_up_window, jitter, expire_after, max_runs)
     options = asking.options(rule, content, policies)
@@ -266,6 +278,7 @@ def preview(
     start: Start = None,
     end: End = None,
     leave_out: LeaveOut = None,
+    calendar: CalendarNames = None,
     count: Annotated[int, typer.Option("--count", "-n", min=1, max=1_000, help="How many instants.")] = 10,
     after: Annotated[
         Optional[str],  # noqa: UP045
@@ -279,7 +292,8 @@ def preview(
     from relay.cli.recurrences import asking
     from relay.cli.terminal.relay_connection import RelayConnection
 
-    rule = asking.TypedRule(cron, rrule, every, anchor, zone, gap, fold, start, end, tuple(leave_out or ()))
+    closed = (tuple(leave_out or ()), tuple(calendar or ()))
+    rule = asking.TypedRule(cron, rrule, every, anchor, zone, gap, fold, start, end, *closed)
     asking.preview(RelayConnection(target, timeout), topic, recurrence_id, rule, count, after, as_json)
 
 

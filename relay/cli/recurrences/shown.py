@@ -23,6 +23,7 @@ LINES = (
     "start_time",
     "end_time",
     "leave_out",
+    "calendars",
 )
 
 
@@ -39,6 +40,7 @@ def spec(found: RecurrenceInfo) -> dict[str, Any]:
         "start_time": iso(found.start_time),
         "end_time": iso(found.end_time),
         "leave_out": list(found.leave_out),
+        "calendars": list(found.calendars),
     }
     fields = {
         "topic": found.topic,
@@ -73,6 +75,7 @@ def document(found: RecurrenceInfo) -> dict[str, Any]:
         "pause_time": iso(found.pause_time),
         "pause_note": found.pause_note,
         "tzdata": found.tzdata,
+        "missing_calendars": list(found.missing_calendars),
     }
 
 
@@ -93,6 +96,7 @@ def rows(found: Recurrence) -> list[tuple[str, str]]:
         *([("to fill in", str(found.to_fill))] if found.to_fill else []),
         ("paused", pause_of(found)),
         ("time zones", found.tzdata),
+        *([("calendars", missing(found))] if found.missing_calendars else []),
     ]
 
 
@@ -138,6 +142,11 @@ def pause_of(found: RecurrenceInfo) -> str:
     if found.pause_time is None:
         return "no"
     return f"since {output.iso(found.pause_time)}" + (f": {found.pause_note}" if found.pause_note else "")
+
+
+def missing(found: RecurrenceInfo) -> str:
+    """Which of its calendars do not exist."""
+    return f"{', '.join(found.missing_calendars)}: no such calendar, so that nothing is left out for it"
 
 
 def iso(moment: datetime | None) -> str | None:

@@ -216,6 +216,18 @@ HISTORY = _of_recurrences(
     recurrence_pb.GetRecurrenceHistoryRequest,
     recurrence_pb.GetRecurrenceHistoryResponse,
 )
+PUT_CALENDAR = _of_recurrences(
+    "PutCalendar", recurrence_pb.PutCalendarRequest, recurrence_pb.PutCalendarResponse, changes=True
+)
+GET_CALENDAR = _of_recurrences(
+    "GetCalendar", recurrence_pb.GetCalendarRequest, recurrence_pb.GetCalendarResponse
+)
+LIST_CALENDARS = _of_recurrences(
+    "ListCalendars", recurrence_pb.ListCalendarsRequest, recurrence_pb.ListCalendarsResponse
+)
+DELETE_CALENDAR = _of_recurrences(
+    "DeleteCalendar", recurrence_pb.DeleteCalendarRequest, recurrence_pb.DeleteCalendarResponse, changes=True
+)
 RECURRENCE_METHODS: tuple[Method[Any, Any], ...] = (
     PUT_RECURRENCE,
     GET_RECURRENCE,
@@ -227,6 +239,10 @@ RECURRENCE_METHODS: tuple[Method[Any, Any], ...] = (
     BACKFILL,
     DELETE_RECURRENCE,
     HISTORY,
+    PUT_CALENDAR,
+    GET_CALENDAR,
+    LIST_CALENDARS,
+    DELETE_CALENDAR,
 )
 METHODS = TIMER_METHODS + TOPIC_METHODS + RECURRENCE_METHODS
 

@@ -76,6 +76,8 @@ class RuleFields(TypedDict, total=False):
     """The instant from which on it does not fire any more; aware."""
     leave_out: Sequence[date | str]
     """Dates in the zone on which it does not fire."""
+    calendars: Sequence[str]
+    """Names of calendars on whose dates it does not fire either."""
 
 
 class RecurOptions(RuleFields, total=False):
@@ -131,6 +133,7 @@ class RecurrenceInfo:
     start_time: datetime | None
     end_time: datetime | None
     leave_out: tuple[str, ...]
+    calendars: tuple[str, ...]
     content_type: str
     overlap: str
     catch_up: str
@@ -161,6 +164,9 @@ class RecurrenceInfo:
     pause_note: str
     tzdata: str
     """The version of the time zones by which `next_time` was computed."""
+    missing_calendars: tuple[str, ...]
+    """Calendars that the rule names and that do not exist: they leave out nothing. Only `get` and `list` tell
+    them."""
 
     @property
     def paused(self) -> bool:
@@ -315,7 +321,10 @@ def _rule(options: Mapping[str, Any]) -> pb.RecurrenceRule:
         fold=_policy(options, "fold", pb.FoldPolicy, "FOLD_POLICY_"),
         start_time=_timestamp(options, "start_time"),
         end_time=_timestamp(options, "end_time"),
-        leave_out=[_day(each, place) for place, each in enumerate(options.get("leave_out") or ())],
+        leave_out=[
+            day_of(each, f"leave_out[{place}]") for place, each in enumerate(options.get("leave_out") or ())
+        ],
+        calendars=_names(options.get("calendars") or ()),
     )
     if "cron" in given:
         rule.cron = _text(options, "cron")
@@ -379,16 +388,25 @@ def _timestamp(options: Mapping[str, Any], name: str) -> Timestamp | None:
     return None if given is None else arguments.to_timestamp(given, name)
 
 
-def _day(day: date | str, place: int) -> str:
+def day_of(day: date | str, field: str) -> str:
+    """A date as the relay takes it. Raises `InvalidArgument`."""
     if isinstance(day, date):
-        return f"{day:%Y-%m-%d}"
-    arguments.check_text(day, f"leave_out[{place}]")
+        return day.isoformat()[:10]  # a datetime is a date, too
+    arguments.check_text(day, field)
     return day
 
 
 def to_overlap(overlap: BackfillOverlap | None) -> Any:
     """Return the number for the wire. Raises `InvalidArgument`."""
     return _policy({"overlap": overlap}, "overlap", pb.OverlapPolicy, "OVERLAP_POLICY_")
+
+
+def _names(names: Sequence[str]) -> list[str]:
+    if isinstance(names, str):
+        raise errors.InvalidArgument("calendars must be a list of names, not one text", field="calendars")
+    for place, name in enumerate(names):
+        arguments.check_text(name, f"calendars[{place}]")
+    return list(names)
 
 
 def _policy(options: Mapping[str, Any], name: str, policies: EnumTypeWrapper, prefix: str) -> Any:
@@ -419,6 +437,7 @@ def _read(recurrence: pb.Recurrence) -> dict[str, Any]:
         "start_time": _moment(rule, "start_time"),
         "end_time": _moment(rule, "end_time"),
         "leave_out": tuple(rule.leave_out),
+        "calendars": tuple(rule.calendars),
         "content_type": spec.content_type,
         "overlap": _word(pb.OverlapPolicy, "OVERLAP_POLICY_", spec.overlap),
         "catch_up": _word(pb.CatchUpPolicy, "CATCH_UP_POLICY_", spec.catch_up),
@@ -438,6 +457,7 @@ def _read(recurrence: pb.Recurrence) -> dict[str, Any]:
         "pause_time": _moment(recurrence, "pause_time"),
         "pause_note": recurrence.pause_note,
         "tzdata": recurrence.tzdata,
+        "missing_calendars": tuple(recurrence.missing_calendars),
     }
 
 

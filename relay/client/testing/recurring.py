@@ -3,17 +3,21 @@ their rules need what the extra `rules` installs."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from relay.api import times
+from relay.api.recurring.calendars import CalendarCalls
 from relay.api.recurring.calls import RecurrenceCalls
 from relay.client.calls import channel
 from relay.client.testing.service import at_once
+from relay.core.errors import InvalidField
 from relay.core.partitions import Layout
 from relay.core.policy import Policies
 from relay.core.ports import OnePartition
-from relay.core.recurring.recurrence import Standing, StoredRecurrence, Turned
+from relay.core.recurring.calendars import MOST_CALENDARS, NO_CALENDARS, KnownCalendars
+from relay.core.recurring.recurrence import Put, Standing, StoredRecurrence, Turned
 from relay.core.recurring.rule import Rule
 from relay.core.recurring.turns import LOOK_AGAIN, look_at
 from relay.core.timers import Change
@@ -37,10 +41,12 @@ class MemoryRecurring:
         self._state = state
         self._policies = Policies(state.policy)
         self._kept = MemoryRecurrences(state.store, lambda: state.clock)
+        self.calendars = MemoryCalendars()
         self._without_room: dict[tuple[str, str], int] = {}
         """When to look again at recurrences whose occurrences found no room, by topic and recurrence_id."""
         self.recurrences = Recurrences(
             self._kept,
+            self.calendars,
             OnePartition(),
             _Whole(),
             self._policies,
@@ -51,6 +57,7 @@ class MemoryRecurring:
         )
         self.history = History(state.store, self._kept, _Whole(), self._policies)
         self._calls = calls = RecurrenceCalls(self)
+        calendar_calls = CalendarCalls(self)
         self.answers: dict[str, Callable[[Any], Coroutine[Any, Any, Any]]] = {
             channel.PUT_RECURRENCE.name: calls.put,
             channel.GET_RECURRENCE.name: calls.get,
@@ -62,6 +69,10 @@ class MemoryRecurring:
             channel.BACKFILL.name: calls.backfill,
             channel.DELETE_RECURRENCE.name: calls.delete,
             channel.HISTORY.name: calls.history,
+            channel.PUT_CALENDAR.name: calendar_calls.put,
+            channel.GET_CALENDAR.name: calendar_calls.get,
+            channel.LIST_CALENDARS.name: calendar_calls.list,
+            channel.DELETE_CALENDAR.name: calendar_calls.delete,
         }
         """By the names of the calls; none of them waits."""
 
@@ -103,7 +114,9 @@ class MemoryRecurring:
 
     def _turn(self, topic: str, recurrence_id: str) -> None:
         key, now = (topic, recurrence_id), self._state.clock
-        made = turned(self._read(topic, recurrence_id), now, one_by_one=key in self._without_room)
+        made = turned(
+            self._read(topic, recurrence_id), now, self.calendars.known, one_by_one=key in self._without_room
+        )
         most = self._state.policy.max_waiting
         (word,) = at_once(self._kept.turn(topic, [made], now, max_waiting=most))
         if word is Turned.FULL:
@@ -128,13 +141,50 @@ class MemoryRecurring:
         look = look_at(standing, 0)  # as if it had been looked at long ago
         if look is None or look > clock or look == standing.next:
             return look
-        made = turned(self._read(topic, recurrence_id), clock)
+        made = turned(self._read(topic, recurrence_id), clock, self.calendars.known)
         return clock if made.occurrences or made.left_out else standing.next
 
     def _read(self, topic: str, recurrence_id: str) -> StoredRecurrence:
         _, kept = at_once(self._kept.get(topic, recurrence_id))
         assert kept is not None
         return kept
+
+
+class MemoryCalendars:
+    """The calendars of a relay in memory, of which nobody else has any."""
+
+    def __init__(self) -> None:
+        self.known = NO_CALENDARS
+
+    async def read(self) -> KnownCalendars:
+        """See `ReadsCalendars.read`."""
+        return self.known
+
+    async def of(self, rule: Rule) -> KnownCalendars:
+        """See `ReadsCalendars.of`."""
+        return self.known
+
+    async def for_tick(self) -> KnownCalendars:
+        """See `ReadsCalendars.for_tick`."""
+        return self.known
+
+    async def put(self, name: str, dates: Sequence[str]) -> Put:
+        """See `CalendarStore.put`. Raises `InvalidField`."""
+        days, before = frozenset(dates), self.known.dates.get(name)
+        if before is None and len(self.known.dates) >= MOST_CALENDARS:
+            problem = (
+                f"would be one more than the {MOST_CALENDARS} calendars that there may be; delete one first"
+            )
+            raise InvalidField("calendar.name", problem)
+        self.known = replace(self.known, dates={**self.known.dates, name: days})
+        return Put.CREATED if before is None else Put.UNCHANGED if before == days else Put.REPLACED
+
+    async def remove(self, name: str) -> bool:
+        """See `CalendarStore.remove`."""
+        dates = dict(self.known.dates)
+        removed = dates.pop(name, None) is not None
+        self.known = replace(self.known, dates=dates)
+        return removed
 
 
 class _Whole:

@@ -46,6 +46,14 @@ class LeftOut(Enum):
     CATCH_UP = "catch_up"
 
 
+class Put(Enum):
+    """What has become of a recurrence, or of a calendar, that was put."""
+
+    CREATED = "created"
+    REPLACED = "replaced"
+    UNCHANGED = "unchanged"
+
+
 WINDOWS: Mapping[CatchUp, int] = {CatchUp.LATEST: 0, CatchUp.ALL: 86_400_000_000, CatchUp.NONE: 60_000_000}
 """How late an instant may still have an occurrence, unless a recurrence says otherwise: a day, or a
 minute."""

@@ -52,6 +52,8 @@ class Rule:
     """The instant from which on it does not fire any more."""
     leave_out: tuple[str, ...] = ()
     """Dates in the rule's zone on which it does not fire, such as `2026-12-24`."""
+    calendars: tuple[str, ...] = ()
+    """The names of calendars on whose dates it does not fire either; see `relay.core.recurring.calendars`."""
 
 
 def occurrence_name(recurrence_id: str, nominal: int, run: int = 1) -> str:

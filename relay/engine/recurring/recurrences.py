@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from enum import Enum
 from functools import partial
 from itertools import islice
 from typing import NamedTuple, Protocol, TypeVar
@@ -14,6 +13,7 @@ from relay.core.errors import (
     InvalidField,
     OtherVersion,
     RecurrenceNotFound,
+    StoreError,
     StoreUnavailable,
     TopicFull,
 )
@@ -21,9 +21,11 @@ from relay.core.instants import LATEST, SECOND, micros
 from relay.core.partitions import Layout, involved
 from relay.core.policy import Policies
 from relay.core.ports import Layouts, RecurrenceStore, share
+from relay.core.recurring.calendars import NO_CALENDARS, KnownCalendars
 from relay.core.recurring.nominal import Nominal
 from relay.core.recurring.recurrence import (
     Overlap,
+    Put,
     Recurrence,
     RecurrencePage,
     Standing,
@@ -92,12 +94,20 @@ class ComputesRules(Protocol):
         ...
 
 
-class Put(Enum):
-    """What has become of a recurrence that was put."""
+class ReadsCalendars(Protocol):
+    """Reads calendars, as `KeptCalendars` does."""
 
-    CREATED = "created"
-    REPLACED = "replaced"
-    UNCHANGED = "unchanged"
+    async def read(self) -> KnownCalendars:
+        """Return all calendars as they are now."""
+        ...
+
+    async def of(self, rule: Rule) -> KnownCalendars:
+        """What somebody who changes a recurrence of this rule has to know."""
+        ...
+
+    async def for_tick(self) -> KnownCalendars | None:
+        """Return what a tick goes by; None if none were read."""
+        ...
 
 
 class Backfilled(NamedTuple):
@@ -125,6 +135,7 @@ class Recurrences:
     def __init__(
         self,
         store: RecurrenceStore,
+        calendars: ReadsCalendars,
         layouts: Layouts,
         partitioning: ByLayout,
         policies: Policies,
@@ -135,6 +146,7 @@ class Recurrences:
     ) -> None:
         """`due_at` is told the due times of occurrences, `registered` the topics that have recurrences."""
         self._store = store
+        self._calendars = calendars
         self._layouts = layouts
         self._partitioning = partitioning
         self._policies = policies
@@ -190,7 +202,10 @@ class Recurrences:
             )
 
     async def _first(self, topic: str, rule: Rule, now: int) -> int:
-        """The first nominal instant of a rule. Raises `InvalidField`."""
+        """The first nominal instant of a new rule. That it fires at all is judged without its calendars,
+        which change: today's may be all that it would fire on for hours. Raises `InvalidField`,
+        `StoreError`."""
+        (await self._as_they_are(rule)).require(rule.calendars)
         shortest = self._shortest(topic)
 
         def first() -> int:
@@ -218,6 +233,11 @@ class Recurrences:
     def _shortest(self, topic: str) -> int:
         return micros(self._policies(topic).min_recurrence_interval)
 
+    async def _as_they_are(self, rule: Rule) -> KnownCalendars:
+        """The calendars that a rule names, as they are now: one that was put before this call counts,
+        whichever relay that was put through."""
+        return await self._calendars.read() if rule.calendars else NO_CALENDARS
+
     async def get(self, topic: str, recurrence_id: str) -> StoredRecurrence:
         """Return a recurrence. Raises `RecurrenceNotFound`."""
         _, kept = await self._partitioning.begin(
@@ -239,14 +259,22 @@ class Recurrences:
         `InvalidField`."""
         if not 1 <= count <= MOST_SHOWN:
             raise InvalidField("count", f"is {count}; give 1 to {MOST_SHOWN}")
+        calendars = await self._as_they_are(rule)
+        calendars.require(rule.calendars)
 
         def shown() -> list[Nominal]:
             instants = compile_rule(rule)
             if topic:
                 check_pace(rule, instants, since, self._shortest(topic))
+            instants = compile_rule(rule, calendars=calendars.named(rule.calendars))
             return list(islice(instants.after(since), count))
 
         return await self._computing.run(shown)
+
+    async def missing(self, rule: Rule) -> list[str]:
+        """Return the calendars that a rule names and that do not exist; none while that is not known."""
+        known = await self._calendars.for_tick() if rule.calendars else None
+        return [] if known is None else known.missing(rule.calendars)
 
     async def pause(self, topic: str, recurrence_id: str, note: str = "") -> StoredRecurrence:
         """Let no occurrence come until `resume`; instants that pass are counted. One that is paused gets the
@@ -329,7 +357,9 @@ class Recurrences:
             nonlocal filled
             if until > now:
                 raise InvalidField("end_time", "is in the future; give an instant that has passed")
-            filled = await self._computing.run(partial(_instants, kept.recurrence.rule, since, until))
+            rule = kept.recurrence.rule
+            calendars = await self._calendars.of(rule)
+            filled = await self._computing.run(partial(_instants, rule, calendars, since, until))
             size = len(filled) * len(kept.recurrence.payload)
             if len(filled) > 1 and size > MOST_BYTES_FILLED:
                 problem = f"has {len(filled)} instants before it, with {size:,} bytes of payload together"
@@ -383,14 +413,15 @@ class Recurrences:
     ) -> StoredRecurrence:
         """Change a recurrence; `change` says what it is to be, None to leave it. Instants that have passed
         are settled by the old rule first, so that each has an occurrence or a reason. Where the topic has no
-        room for that, what `pauses` it is done nevertheless: they are counted as paused then."""
+        room for that, or the rule's calendars can't be read, what `pauses` it is done nevertheless: they are
+        counted as paused then."""
 
         async def write(layout: Layout) -> StoredRecurrence:
             partition = layout.partition(recurrence_id)
             most = share(self._layouts, partition, self._policies(partition).max_waiting)
             for _ in range(TRIES):
                 now, kept = await self._store.get(partition, recurrence_id)
-                overdue = None if kept is None else await self._overdue(kept, now)
+                overdue = None if kept is None else await self._overdue(kept, now, pauses=pauses)
                 if overdue is not None:
                     (word,) = await self._store.turn(partition, [overdue], now, max_waiting=most)
                     if word is not Turned.FULL:
@@ -414,16 +445,20 @@ class Recurrences:
 
         return await self._partitioning.begin(topic, write)
 
-    async def _overdue(self, kept: StoredRecurrence, now: int) -> Turn | None:
+    async def _overdue(self, kept: StoredRecurrence, now: int, *, pauses: bool) -> Turn | None:
         """The turn that a recurrence waits for; None if for none. A rule that this relay can't read makes
         none, and must be open to a better one."""
         if kept.standing.next is None or kept.standing.next > now:
             return None
         await self._computing.compile(kept.recurrence.rule)
         try:
-            return turned(kept, now)
+            return turned(kept, now, await self._calendars.of(kept.recurrence.rule))
         except InvalidField:
             return None
+        except StoreError:
+            if pauses:
+                return None
+            raise
 
 
 def _is_ahead(standing: Standing, now: int) -> bool:
@@ -436,9 +471,10 @@ def _there(topic: str, recurrence_id: str, kept: StoredRecurrence | None) -> Sto
     return kept
 
 
-def _instants(rule: Rule, since: int, until: int) -> list[int]:
+def _instants(rule: Rule, calendars: KnownCalendars, since: int, until: int) -> list[int]:
     found: list[int] = []
-    for number, nominal in enumerate(compile_rule(rule).after(since - 1)):
+    instants = compile_rule(rule, calendars=calendars.named(rule.calendars))
+    for number, nominal in enumerate(instants.after(since - 1)):
         if nominal.instant >= until:
             break
         if number == MOST_LOOKED_AT:  # the event loop has other work

@@ -8,10 +8,12 @@ from dataclasses import replace
 from relay.core.errors import OtherLayout, StoreRefused, StoreUnavailable
 from relay.core.partitions import involved, layout_of, place_of, topic_of
 from relay.core.ports import MAX_PER_CALL, RecurrenceStore
+from relay.core.recurring.calendars import NO_CALENDARS, KnownCalendars
 from relay.core.recurring.recurrence import Due, Turn, Turned
 from relay.core.recurring.turns import LOOK_AGAIN, MOST_BYTES, look_at
 from relay.engine.claiming.timetable import Timetable
 from relay.engine.recurring.computing import Computing
+from relay.engine.recurring.kept_calendars import KeptCalendars
 from relay.engine.recurring.turning import turned
 from relay.engine.redis_health import REFUSED_WAIT, RedisHealth
 from relay.telemetry.metrics.catalogue import LEFT_OUT, TICKED
@@ -44,6 +46,7 @@ class Ticker:
         partition: str,
         timetable: Timetable,
         store: RecurrenceStore,
+        calendars: KeptCalendars,
         computing: Computing,
         due_at: Callable[[str, int], None],
         max_waiting: Callable[[str], int],
@@ -56,6 +59,7 @@ class Ticker:
         self._timetable = timetable
         self._clock = timetable.clock
         self._store = store
+        self._calendars = calendars
         self._computing = computing
         self._due_at = due_at
         self._max_waiting = max_waiting
@@ -67,6 +71,8 @@ class Ticker:
         """Recurrences whose occurrences found no room at the last look."""
         self._unreadable: set[str] = set()
         """Recurrences with rules that this relay can't read."""
+        self._without_calendars = 0
+        """How many recurrences waited at the last look, since no calendars could be read."""
 
     def due_at(self, instant: int) -> None:
         """Look at `instant` at the latest (microseconds by the server's clock; 0 means now)."""
@@ -84,7 +90,8 @@ class Ticker:
         began = self._timetable.begin()
         health = self._redis_health.of(self._partition)
         try:
-            due = await self._store.due(self._partition, MOST + len(self._unreadable))
+            set_aside = len(self._unreadable) + self._without_calendars
+            due = await self._store.due(self._partition, MOST + set_aside)
             done, following = await self._turn(await self._computed(due))
         except StoreUnavailable as failure:
             self._timetable.again()
@@ -118,8 +125,12 @@ class Ticker:
 
     async def _turn(self, due: Due) -> tuple[bool, int | None]:
         """Turn what is due. Return whether anything was done, and when to look at the next one."""
-        turns, is_whole = self._turns(due)
+        names_some = any(each.recurrence.rule.calendars for each in due.kept)
+        calendars = await self._calendars.for_tick() if names_some else NO_CALENDARS
+        turns, is_whole = self._turns(due, calendars)
         done, following = False, [due.next, None if is_whole else due.now]
+        if self._without_calendars:
+            following.append(due.now + LOOK_AGAIN)
         self._without_room.clear()
         for partition, some in self._grouped(turns):
             most = self._max_waiting(partition)
@@ -137,10 +148,11 @@ class Ticker:
                     following.append(due.now + LOOK_AGAIN)
         return done, min((each for each in following if each is not None), default=None)
 
-    def _turns(self, due: Due) -> tuple[list[Turn], bool]:
+    def _turns(self, due: Due, calendars: KnownCalendars | None) -> tuple[list[Turn], bool]:
         """The turns of what is due. A rule that this relay can't read, as one from a newer version, stays as
-        it is. And whether these are all."""
+        it is, and so does one that names calendars while none can be read. And whether these are all."""
         turns: list[Turn] = []
+        self._without_calendars = 0
         instants, began = 0, self._clock.now()
         for name in due.unread:
             self._cannot_read(name, StoreRefused("another version of Relay has written it"))
@@ -148,8 +160,13 @@ class Ticker:
             if turns and (instants > MOST_INSTANTS or self._clock.now() - began > LONGEST):
                 return turns, False
             name = each.recurrence.recurrence_id
+            if calendars is None and each.recurrence.rule.calendars:
+                self._without_calendars += 1
+                continue
             try:
-                made = turned(each, due.now, one_by_one=name in self._without_room)
+                known = calendars or NO_CALENDARS
+                made = turned(each, due.now, known, one_by_one=name in self._without_room)
+                self._calendars.note_missing(topic_of(self._partition), each.recurrence, known)
                 turns.append(made)
                 instants += len(made.occurrences) + sum(made.left_out.values())
             except Exception as failure:  # noqa: BLE001  (whatever it is, it must not stop the others)

@@ -15,6 +15,7 @@ from relay.engine.claiming.timetable import Timetable
 from relay.engine.clock import Clock
 from relay.engine.loop_starter import LoopStarter
 from relay.engine.recurring.computing import Computing
+from relay.engine.recurring.kept_calendars import KeptCalendars
 from relay.engine.recurring.ticker import Ticker
 from relay.engine.recurring.zone_updates import ZoneUpdates
 from relay.engine.redis_health import RedisHealth
@@ -31,6 +32,7 @@ class Tickers:
     def __init__(
         self,
         store: RecurrenceStore,
+        calendars: KeptCalendars,
         layouts: Layouts,
         policies: Policies,
         computing: Computing,
@@ -41,6 +43,7 @@ class Tickers:
     ) -> None:
         """`due_at` is told the due times of occurrences, by partition."""
         self._store = store
+        self._calendars = calendars
         self._layouts = layouts
         self._policies = policies
         self._due_at = due_at
@@ -104,6 +107,7 @@ class Tickers:
             partition,
             Timetable(policy, self._clock),
             self._store,
+            self._calendars,
             self._computing,
             self._due_at,
             lambda name: share(self._layouts, name, policy.max_waiting),

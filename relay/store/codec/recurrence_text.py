@@ -17,6 +17,7 @@ from relay.core.recurring.recurrence import CatchUp, Filling, LeftOut, Overlap, 
 from relay.core.recurring.rule import Fold, Gap, Rule
 
 _ENUMS: Mapping[str, type[Enum]] = {"overlap": Overlap, "catch_up": CatchUp, "gap": Gap, "fold": Fold}
+_LISTS = {"leave_out", "calendars"}
 _RULE = tuple((each.name, each.default) for each in fields(Rule))
 _RECURRENCE = tuple(
     (each.name, each.default)
@@ -39,8 +40,8 @@ def read_rule(recurrence_id: str, text: bytes) -> Recurrence:
     """Read what `write_rule` has written. Raises `ValueError`."""
     said = json.loads(text)
     rule = {name: _value(name, said["rule"][name]) for name, _ in _RULE if name in said["rule"]}
-    if "leave_out" in rule:
-        rule["leave_out"] = tuple(rule["leave_out"])
+    for name in _LISTS & rule.keys():
+        rule[name] = tuple(rule[name])
     others = {name: _value(name, said[name]) for name, _ in _RECURRENCE if name in said}
     payload = said["payload"].encode() if "payload" in said else b64decode(said.get("payload_base64", ""))
     return Recurrence(recurrence_id, Rule(**rule), payload, said.get("headers", {}), **others)

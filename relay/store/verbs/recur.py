@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from relay.store.keys import CALENDARS
 from relay.store.server.scripts import Argument, Call
-from relay.store.verbs.terms import Words
+from relay.store.verbs.terms import Words, flag
 
 PAGE_BYTES = 4 << 20
 """The content after which a reply ends, roughly."""
@@ -49,3 +50,18 @@ def get(partition: str, recurrence_ids: Sequence[str]) -> Call[Words]:
 def page(partition: str, limit: int, first: Argument, last: Argument) -> Call[Words]:
     """The reply: now, whether there is more; then of each as of `due`."""
     return Call("recur/list", partition, (limit, first, last, PAGE_BYTES))
+
+
+def keep_calendar(name: str, dates: str, most: int) -> Call[bytes]:
+    """Keep a calendar. The reply: a word."""
+    return Call("recur/calendar", CALENDARS, (name, flag(True), dates, most))
+
+
+def remove_calendar(name: str) -> Call[bytes]:
+    """Remove a calendar. The reply: a word."""
+    return Call("recur/calendar", CALENDARS, (name, flag(False), "", 0))
+
+
+def calendars(known: str) -> Call[Words]:
+    """The reply: the revision; then name and dates of each calendar, if that is not the `known` one."""
+    return Call("recur/calendars", CALENDARS, (known,))

@@ -1,0 +1,82 @@
+"""What `RecurrenceService` offers about calendars."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from relay.api.recurring.calls import PUTS
+from relay.core.errors import CalendarNotFound
+from relay.core.recurring.calendars import KnownCalendars, calendar_dates, calendar_name
+from relay.core.recurring.recurrence import Put
+from relay.v1 import recurrence_service_pb2 as pb
+
+
+class ChangesCalendars(Protocol):
+    """Reads calendars and changes them, as `KeptCalendars` does."""
+
+    async def read(self) -> KnownCalendars:
+        """Return all calendars as they are now."""
+        ...
+
+    async def put(self, name: str, dates: Sequence[str]) -> Put:
+        """Keep a calendar with these dates, which ascend."""
+        ...
+
+    async def remove(self, name: str) -> bool:
+        """Remove a calendar; return whether there was one."""
+        ...
+
+
+class CalendarKeeper(Protocol):
+    """What keeps calendars, as `Engine` does."""
+
+    @property
+    def calendars(self) -> ChangesCalendars:
+        """The calendars."""
+        ...
+
+
+class CalendarCalls:
+    """See `proto/relay/v1/recurrence_service.proto`. Every failure is raised as a `ServiceError`."""
+
+    def __init__(self, engine: CalendarKeeper) -> None:
+        self._engine = engine
+
+    async def put(self, request: pb.PutCalendarRequest) -> pb.PutCalendarResponse:
+        """Keep a calendar. Raises `InvalidField`."""
+        name, dates = checked(request.calendar)
+        result = await self._engine.calendars.put(name, dates)
+        return pb.PutCalendarResponse(calendar=message(name, dates), result=PUTS[result])
+
+    async def get(self, request: pb.GetCalendarRequest) -> pb.GetCalendarResponse:
+        """Read a calendar. Raises `CalendarNotFound`."""
+        name = calendar_name("name", request.name)
+        dates = (await self._engine.calendars.read()).dates.get(name)
+        if dates is None:
+            raise CalendarNotFound.of(name)
+        return pb.GetCalendarResponse(calendar=message(name, dates))
+
+    async def list(self, request: pb.ListCalendarsRequest) -> pb.ListCalendarsResponse:
+        """Read all calendars, in the order of their names."""
+        known = await self._engine.calendars.read()
+        return pb.ListCalendarsResponse(
+            calendars=[message(name, dates) for name, dates in sorted(known.dates.items())]
+        )
+
+    async def delete(self, request: pb.DeleteCalendarRequest) -> pb.DeleteCalendarResponse:
+        """Remove a calendar. Raises `InvalidField`."""
+        name = calendar_name("name", request.name)
+        return pb.DeleteCalendarResponse(deleted=await self._engine.calendars.remove(name))
+
+
+def checked(calendar: pb.Calendar) -> tuple[str, tuple[str, ...]]:
+    """The name of a calendar, and its dates in their order. Raises `InvalidField`, whose field is that of a
+    PutCalendarRequest."""
+    name = calendar_name("calendar.name", calendar.name)
+    return name, calendar_dates("calendar.dates", calendar.dates)
+
+
+def message(name: str, dates: Iterable[str]) -> pb.Calendar:
+    """A calendar as it is answered."""
+    return pb.Calendar(name=name, dates=sorted(dates))

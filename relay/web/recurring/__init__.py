@@ -1,0 +1,1 @@
+"""Recurrences and calendars over HTTP."""

@@ -1,0 +1,79 @@
+"""Calendars over HTTP: those calls of `RecurrenceService` in JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from urllib.parse import quote
+
+from relay.core.errors import InvalidField
+from relay.v1 import recurrence_service_pb2 as pb
+from relay.web import forms
+from relay.web.operations import Answer, ApiCall, Calls, Operation
+
+
+async def put(calls: Calls, call: ApiCall) -> Answer:
+    """Keep a calendar under the name in the path, so that a repeated call changes nothing."""
+    request = pb.PutCalendarRequest()
+    call.read(request.calendar, without=tuple(call.path))
+    request.calendar.name = call.path["name"]
+    with _fields_of_the_body():
+        answer = await calls.calendars.put(request)
+    created = answer.result == pb.PUT_RESULT_CREATED
+    location = f"{CALENDARS}/{quote(request.calendar.name, safe='')}" if created else ""
+    return Answer(forms.write(answer), 201 if created else 200, location=location)
+
+
+@contextmanager
+def _fields_of_the_body() -> Generator[None, None, None]:
+    """The dates stand in the body by themselves, and the name in the path."""
+    try:
+        yield
+    except InvalidField as failure:
+        raise InvalidField(failure.field.removeprefix("calendar."), failure.problem) from None
+
+
+async def get(calls: Calls, call: ApiCall) -> Answer:
+    """Read a calendar."""
+    return Answer(forms.write(await calls.calendars.get(pb.GetCalendarRequest(**call.path))))
+
+
+async def page(calls: Calls, call: ApiCall) -> Answer:
+    """Read all calendars, in the order of their names."""
+    return Answer(forms.write(await calls.calendars.list(pb.ListCalendarsRequest())))
+
+
+async def delete(calls: Calls, call: ApiCall) -> Answer:
+    """Remove a calendar. It is not an error if there is none, so the call can be repeated."""
+    return Answer(forms.write(await calls.calendars.delete(pb.DeleteCalendarRequest(**call.path))))
+
+
+CALENDARS = "/v1/calendars"
+ONE = f"{CALENDARS}/{{name}}"
+
+OPERATIONS = (
+    Operation(
+        "GET",
+        CALENDARS,
+        page,
+        "Read all calendars, in the order of their names. There are at most 100.",
+        pb.ListCalendarsResponse,
+    ),
+    Operation(
+        "PUT",
+        ONE,
+        put,
+        "Keep a calendar under this name. An existing one is replaced, or left if it has these dates.",
+        pb.PutCalendarResponse,
+        pb.Calendar,
+        statuses={201: "There was none.", 200: "There was one, which was replaced or left as it is."},
+    ),
+    Operation("GET", ONE, get, "Read a calendar.", pb.GetCalendarResponse, problems=(404,)),
+    Operation(
+        "DELETE",
+        ONE,
+        delete,
+        "Remove a calendar. A missing one is not an error. Rules that name it leave out nothing for it then.",
+        pb.DeleteCalendarResponse,
+    ),
+)
