@@ -36,7 +36,7 @@ class Computing:
 
     async def compile(self, rule: Rule) -> None:
         """Have a rule compiled, so that the loop can compute its next instants at once."""
-        if rule in self._compiled or "COUNT" not in rule.rrule.upper():
+        if "COUNT" not in rule.rrule.upper() or rule in self._compiled:
             return
         try:
             await self.run(lambda: compile_rule(rule))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 
@@ -33,7 +34,10 @@ from relay.store.verbs import move, recur
 _TURNED = {each.value.encode(): each for each in Turned}
 
 PAGE = 1_000
-"""The number of timers whose ids one command reads, roughly."""
+"""The number of timers whose ids one command looks at, roughly."""
+
+_GLOB = re.compile(r"[*?\[\]\\^]")
+"""What means something in a glob."""
 
 NEVER = "inf"
 """When a recurrence is looked at that has ended."""
@@ -134,15 +138,15 @@ class RedisRecurrences:
         return sorted(found | await self._occurrences(partition, recurrence_id))
 
     async def _occurrences(self, partition: str, recurrence_id: str) -> set[str]:
-        begins = f"{recurrence_id}@".encode()
+        match = _GLOB.sub(r"\\\g<0>", recurrence_id) + "@*"
         while True:
             found, servers, cursor = set[str](), set[bytes](), b""
             while cursor != b"0":
                 with asking(partition):
-                    call = move.scan(partition, cursor or "0", PAGE)
+                    call = move.scan(partition, cursor or "0", PAGE, match)
                     server, cursor, *names = await self._server.call(call)
                 servers.add(server)
-                found.update(name.decode() for name in names if name.startswith(begins))
+                found.update(name.decode(errors="replace") for name in names)
             if len(servers) == 1:  # another one reads a cursor otherwise, and passes timers over
                 return {name for name in found if hashed(name) == recurrence_id}
 

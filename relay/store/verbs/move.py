@@ -20,9 +20,9 @@ def mark(partition: str) -> Call[Words]:
     return Call("move/mark", partition, ())
 
 
-def scan(partition: str, cursor: Argument, step: int) -> Call[Words]:
+def scan(partition: str, cursor: Argument, step: int, match: Argument = "*") -> Call[Words]:
     """The reply: the server's run_id, the next cursor; then timer_ids."""
-    return Call("move/scan", partition, (cursor, step))
+    return Call("move/scan", partition, (cursor, step, match))
 
 
 def leave(partition: str, kind: Kind, names: Sequence[Argument]) -> Call[Words]:
