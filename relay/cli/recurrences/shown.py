@@ -94,7 +94,7 @@ def rows(found: Recurrence) -> list[tuple[str, str]]:
         *([("buffered", iso(found.buffered_time) or "")] if found.buffered_time else []),
         ("paused", pause_of(found)),
         ("time zones", found.tzdata),
-        *([("calendars", missing(found))] if found.missing_calendars else []),
+        *([("missing", missing(found))] if found.missing_calendars else []),
     ]
 
 
