@@ -1,1 +1,1 @@
-"""Recurrences as a file says them: a list of mappings in the words of the API in JSON."""
+"""Recurrences and calendars as a file says them: a list of mappings in the words of the API in JSON."""

@@ -96,7 +96,7 @@ def rows(found: Recurrence) -> list[tuple[str, str]]:
         *([("to fill in", str(found.to_fill))] if found.to_fill else []),
         ("paused", pause_of(found)),
         ("time zones", found.tzdata),
-        *([("calendars", missing(found))] if found.missing_calendars else []),
+        *([("missing", missing(found))] if found.missing_calendars else []),
     ]
 
 
