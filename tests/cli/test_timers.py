@@ -152,7 +152,7 @@ def test_a_relay_that_is_just_starting_is_waited_for(run: Run, monkeypatch: pyte
         def start(_: float) -> None:
             stack.enter_context(running_double(port))
 
-        monkeypatch.setattr("relay.cli.terminal.relay_connection.time.sleep", start)
+        monkeypatch.setattr("relay.cli.terminal.relay_connection.sleep", start)
         monkeypatch.setattr("relay.cli.terminal.relay_connection.PATIENCE", 60.0)
         result = run("schedule", "t", "--in", "1", "--target", f"127.0.0.1:{port}")
         assert result.exit_code == 0, result.stderr

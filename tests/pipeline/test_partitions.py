@@ -176,7 +176,7 @@ def test_a_load_waits_for_the_end_of_a_move(world: LaidOut, monkeypatch: pytest.
             world.finish()
 
     world.begin(16)
-    monkeypatch.setattr("relay.store.bulk.layouts.time.sleep", looked)
+    monkeypatch.setattr("relay.store.bulk.layouts.sleep", looked)
     world.load(IDS)
     assert len(looks) == 3
     world.assert_at_home(IDS)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
-import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from time import monotonic, sleep
 from typing import TypeVar
 
 from relay.cli.terminal.exits import BAD_INPUT, UNAVAILABLE, client_errors, fail
@@ -60,13 +60,13 @@ class RelayConnection:
         except InvalidArgument as error:
             fail(f"--target: {error.message}", BAD_INPUT)
         patience = self.timeout or PATIENCE
-        deadline = time.monotonic() + patience
+        deadline = monotonic() + patience
         while why := _refusal(self.target, patience):
-            if time.monotonic() + PAUSE >= deadline:
+            if monotonic() + PAUSE >= deadline:
                 silence = f"no connection within {patience:g} s ({why})"
                 advice = "start one (relay dev, relay serve), or name another by --target or RELAY_TARGET"
                 fail(f"the relay at {self.target} is not available: {silence}; {advice}", UNAVAILABLE)
-            time.sleep(PAUSE)
+            sleep(PAUSE)
 
 
 def _refusal(target: str, timeout: float) -> str:

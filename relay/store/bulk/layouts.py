@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from time import monotonic
+from time import monotonic, sleep
 
 from relay.core.errors import InvalidField
 from relay.core.partitions import Layout
@@ -55,7 +54,7 @@ class BulkLayouts:
         while found.towards:
             if monotonic() > deadline:
                 raise still_moves(found, waits)
-            time.sleep(min(LOOK, waits / 4))
+            sleep(min(LOOK, waits / 4))
             found = self.ask(topic)
         return found
 
