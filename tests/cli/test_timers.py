@@ -43,6 +43,7 @@ def test_schedule_sends_all_that_was_given(run: Run, double: Double) -> None:
         "attempts": 0,
         "replaced": False,
         "delivery_under_way": False,
+        "durability": "stored",
         "result": "created",
     }
     timer = double.timers["t", "x"]
@@ -222,6 +223,7 @@ def test_cancel(run: Run) -> None:
     result = run("cancel", "t", "x", "--json")
     assert result.exit_code == 3
     told = {"topic": "t", "timer_id": "x", "cancelled": False, "delivery_under_way": False}
+    told |= {"durability": "stored"}
     assert json.loads(result.stdout) == told
     assert result.stderr == "relay: there is no timer t/x\n"
 

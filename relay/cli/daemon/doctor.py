@@ -15,6 +15,7 @@ from relay.cli.terminal import output
 from relay.cli.terminal.exits import FAILURE, OK, UNAVAILABLE
 from relay.cli.terminal.redis_connection import advice, unheeded
 from relay.core.dispatch import Dispatch
+from relay.core.durability import MOST_REPLICAS, Durability
 from relay.core.endpoints.secrets import mask
 from relay.core.errors import ServiceError, StoreError, StoreUnavailable, UnfitServer
 from relay.settings import Settings, SettingsError, doubtful, load
@@ -118,6 +119,8 @@ async def _redis(settings: Settings) -> AsyncIterator[Finding]:
             words = f"{settings.redis.url} can't be used: {failure}{hint}{advice(settings)}"
             yield Finding("redis", "wrong", words, is_away=is_away)
             return
+        async for finding in _durability(settings, server, nodes):
+            yield finding
         async for finding in _reached(settings, server, nodes, refused_hints):
             yield finding
 
@@ -159,6 +162,26 @@ def _fitness(settings: Settings, server: Server, nodes: Sequence[ServerFacts]) -
     yield from doctor_nodes.missing(server.slots, nodes)
     every = [finding for facts in nodes for finding in doctor_findings.fitness(settings, facts)]
     yield from dict.fromkeys(every)
+
+
+async def _durability(
+    settings: Settings, server: Server, nodes: Sequence[ServerFacts]
+) -> AsyncIterator[Finding]:
+    """Yield which levels the server can give, in a Cluster every node, and which settings ask for others."""
+
+    async def lack(level: Durability) -> str:
+        return next(filter(None, (await server.lacks(level)).values()), "")
+
+    policies = settings.policies()
+    replicas = min(max(min(facts.replicas for facts in nodes), 1), MOST_REPLICAS)
+    levels = (Durability(fsync=True), Durability(replicas=replicas))
+    try:
+        yield doctor_findings.durability({str(level): await lack(level) for level in levels})
+        for setting, level in policies.durabilities().items():
+            if lacks := await lack(level):
+                yield doctor_findings.not_durable(setting, lacks)
+    except StoreError as failure:
+        yield Finding("durability", "note", f"can't be looked at: {explain(failure)}")
 
 
 async def _use(settings: Settings, server: Server, refused_hints: Sequence[str]) -> AsyncIterator[Finding]:
