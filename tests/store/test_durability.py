@@ -21,11 +21,11 @@ from relay.store.timeline.redis_store import RedisStore
 from tests.servers import Kind, RunningServer, binary, server_id, start_server
 from tests.store.fake import Line
 from tests.worlds.cluster.cluster import Cluster
-from tests.worlds.waiting import PATIENCE, eventually, until
+from tests.worlds.replicated import EVERYSEC, replicated
+from tests.worlds.waiting import PATIENCE, until
 
 FSYNC, REPLICA = Durability(fsync=True), Durability(replicas=1)
 LATER = 4_000_000_000_000_000
-EVERYSEC = {"appendonly": "yes", "appendfsync": "everysec"}
 WITH_WAITAOF: list[Kind] = [kind for kind in ("valkey", "redis-8") if binary(kind)]
 
 
@@ -44,16 +44,9 @@ def disk(request: pytest.FixtureRequest) -> Iterator[RunningServer]:
 
 @pytest.fixture
 def pair() -> Iterator[tuple[RunningServer, RunningServer]]:
-    """A master with an append-only file, and its replica."""
-    config = {"repl-diskless-sync-delay": "0", "repl-ping-replica-period": "1"}
-    with (
-        start_server("valkey", config={**EVERYSEC, **config}) as master,
-        start_server("valkey", config={**config, "replicaof": f"127.0.0.1 {master.port}"}) as replica,
-    ):
-        eventually(
-            lambda: master.control.info("replication").get("slave0", {}).get("state") == "online", "a replica"
-        )
-        yield master, replica
+    """A master and its replica."""
+    with replicated() as both:
+        yield both
 
 
 @asynccontextmanager
@@ -403,6 +396,19 @@ async def test_a_server_without_waitaof() -> None:
             assert await store.get("t", "a") is None
 
 
+async def test_a_user_of_few_rights(disk: RunningServer) -> None:
+    """The command that is refused is named, before anything is changed; with it, no other right is needed."""
+    setuser = ("ACL", "SETUSER", "relay", "on", ">secret", "~*", "&*", "+@all", "-config")
+    url = disk.url.replace("//", "//relay:secret@")
+    disk.control.execute_command(*setuser, "-waitaof")
+    async with stored_at(url) as store:
+        with pytest.raises(NotOffered, match="needs the command WAITAOF, which the server refuses"):
+            await schedule(store, "a", FSYNC)
+        assert await store.get("t", "a") is None
+        disk.control.execute_command(*setuser)
+        assert (await schedule(store, "a", FSYNC)).stored
+
+
 async def test_the_file_is_switched_off_while_a_call_waits(disk: RunningServer) -> None:
     """That call is not durable; the next one is told why."""
     async with stored_at(disk.url) as store, no_fsync(disk, store):
@@ -429,7 +435,7 @@ async def test_each_node_of_a_cluster_has_its_own() -> None:
             return result
 
         async with stored_at(cluster.url) as store:
-            for topic in (slow, quick):
+            for topic in (slow, quick) * 2:  # once more by the command for hints that this Cluster has
                 assert (await put(topic, "a")).stored
             here.control.config_set("appendfsync", "no")
             waiting = asyncio.create_task(put(slow, "b"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import anyio
@@ -119,8 +119,6 @@ async def _redis(settings: Settings) -> AsyncIterator[Finding]:
             words = f"{settings.redis.url} can't be used: {failure}{hint}{advice(settings)}"
             yield Finding("redis", "wrong", words, is_away=is_away)
             return
-        async for finding in _durability(settings, server, nodes):
-            yield finding
         async for finding in _reached(settings, server, nodes, refused_hints):
             yield finding
 
@@ -129,7 +127,7 @@ async def _reached(
     settings: Settings, server: Server, nodes: Sequence[ServerFacts], refused_hints: Sequence[str]
 ) -> AsyncIterator[Finding]:
     """Yield what there is to say of a server, or of nodes, that can be reached."""
-    for finding in _fitness(settings, server, nodes):
+    async for finding in _fitness(settings, server, nodes):
         yield finding
     names, unread = set(settings.topics), None
     try:
@@ -154,14 +152,19 @@ async def _reached(
         yield finding
 
 
-def _fitness(settings: Settings, server: Server, nodes: Sequence[ServerFacts]) -> Iterator[Finding]:
+async def _fitness(
+    settings: Settings, server: Server, nodes: Sequence[ServerFacts]
+) -> AsyncIterator[Finding]:
     """Yield what the server says about itself, and which nodes say nothing."""
     names = ", ".join(dict.fromkeys(facts.name for facts in nodes))
     what = f"a Cluster, of which {len(nodes)} masters answer" if server.is_cluster else "a master"
     yield Finding("redis", "ok", f"{names} at {settings.redis.url}, {what}")
-    yield from doctor_nodes.missing(server.slots, nodes)
-    every = [finding for facts in nodes for finding in doctor_findings.fitness(settings, facts)]
-    yield from dict.fromkeys(every)
+    every = [*doctor_nodes.missing(server.slots, nodes)]
+    every += [finding for facts in nodes for finding in doctor_findings.fitness(settings, facts)]
+    for finding in dict.fromkeys(every):
+        yield finding
+    async for finding in _durability(settings, server, nodes):
+        yield finding
 
 
 async def _durability(
@@ -173,10 +176,11 @@ async def _durability(
         return next(filter(None, (await server.lacks(level)).values()), "")
 
     policies = settings.policies()
-    replicas = min(max(min(facts.replicas for facts in nodes), 1), MOST_REPLICAS)
-    levels = (Durability(fsync=True), Durability(replicas=replicas))
+    replicas = min(MOST_REPLICAS, *(facts.replicas for facts in nodes))
+    levels = [Durability(fsync=True)] + [Durability(replicas=replicas)] * (replicas > 0)
     try:
-        yield doctor_findings.durability({str(level): await lack(level) for level in levels})
+        given = {str(level): await lack(level) for level in levels}
+        yield doctor_findings.durability(given, replicas)
         for setting, level in policies.durabilities().items():
             if lacks := await lack(level):
                 yield doctor_findings.not_durable(setting, lacks)

@@ -96,11 +96,12 @@ def _persistence(facts: ServerFacts) -> Finding:
     return Finding("persistence", "note", f"{words}; appendonly yes makes that a second")
 
 
-def durability(given: Mapping[str, str]) -> Finding:
+def durability(given: Mapping[str, str], replicas: int) -> Finding:
     """Report which levels the server can give: each with why it can't, empty if it can."""
     can = [level for level, lack in given.items() if not lack]
     words = f"an OK can mean {', '.join(('stored', *can))}"
     lacks = [lack.removeprefix("durability: ") for lack in given.values() if lack]
+    lacks += [] if replicas else ["no replica is online"]
     return Finding("durability", "ok", "; ".join((words, *lacks)))
 
 

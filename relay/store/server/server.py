@@ -212,7 +212,7 @@ class Server:  # see 0073
                 return await _run_at(client, prepared, deadline), monotonic()
 
             return plainly
-        key = self.keys.key("written", topic if self.is_cluster else "")  # one of the node's own slots
+        key = self.keys.key("written", topic)
         end = self._end(prepared, DURABLE_TTL) - MARGIN
 
         async def durably(client: Client) -> tuple[Any, float]:
