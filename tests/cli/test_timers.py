@@ -229,7 +229,7 @@ def test_cancel(run: Run) -> None:
 
 
 def test_durability(run: Run, double: Double) -> None:
-    """People see it where it is more than usual, and programs always do. A relay that is too old to know of it
+    """People see it where it is more than usual, and programs always do. A relay that is too old to know it
     is not taken for one that waited."""
     told = run("schedule", "t", "--id", "x", "--in", "1", "--durability", "fsync+replicas:1")
     assert told.stdout == "scheduled t/x for 2030-01-01T00:00:01.000000Z (fsync+replicas:1)\n"

@@ -21,6 +21,9 @@ from relay.v1 import timer_service_pb2 as pb
 AT_ONCE = 4
 """The number of calls of one `schedule_batch` that are under way at once, where an event loop allows it."""
 
+DURABLE_AT_ONCE = 100
+"""The same where a durability is asked for: a server that syncs once a second answers all of them at once."""
+
 MAX_TIMERS = 1_000
 MAX_BYTES = 2 * 1024 * 1024
 """A call of `schedule_batch` holds at most this many bytes, or one timer: servers refuse big
@@ -44,8 +47,9 @@ def schedule_batch(
     # name in two topics is rare, and costs only time.
     distinct = len({new.timer_id for new in timers}) == len(timers)
     batch = _Batch(meeting(create_only=create_only, on_conflict=on_conflict), durability, timeout)
+    at_once = DURABLE_AT_ONCE if durability else AT_ONCE
     parts: list[list[ScheduleResult]] = yield Together(
-        (batch.store(chunk) for chunk in _chunks(timers)), AT_ONCE if distinct else 1
+        (batch.store(chunk) for chunk in _chunks(timers)), at_once if distinct else 1
     )
     return [result for part in parts for result in part]
 
