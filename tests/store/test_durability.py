@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import asynccontextmanager
+from math import inf
 from time import monotonic
 from typing import Any
 
@@ -29,10 +30,21 @@ LATER = 4_000_000_000_000_000
 WITH_WAITAOF: list[Kind] = [kind for kind in ("valkey", "redis-8") if binary(kind)]
 
 
+SYNC_INTERVAL = group_commit.SYNC_INTERVAL
+
+
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy machine may take longer than callers wait."""
+    """A busy machine may take longer than callers wait. Where a server is held back, and its word is not what
+    a test looks at, it is taken at its word."""
     monkeypatch.setattr(server_module, "DURABLE_TTL", PATIENCE)
+    monkeypatch.setattr(group_commit, "SYNC_INTERVAL", 0.0)
+
+
+@pytest.fixture
+def doubt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it is in earnest: a server's word counts once it was seen to wait for its disk."""
+    monkeypatch.setattr(group_commit, "SYNC_INTERVAL", SYNC_INTERVAL)
 
 
 @pytest.fixture(params=WITH_WAITAOF, ids=server_id)
@@ -84,16 +96,64 @@ def calls_of(server: RunningServer, command: str) -> int:
 # ---------------------------------------------------------------------------- the disk
 
 
+async def idle(store: RedisStore) -> None:
+    """Until no connection for `fsync` is in use: behind a call it may still look at the server."""
+    client = store._server._client
+    await until(lambda: not client.durable[FSYNC]._groups)
+
+
 @asynccontextmanager
 async def no_fsync(server: RunningServer, store: RedisStore) -> AsyncIterator[None]:
     """The server syncs nothing within the block. One connection that waits is there before: a new one would
     find out."""
     await schedule(store, "first", FSYNC)
+    await idle(store)
     server.control.config_set("appendfsync", "no")
     yield
     server.control.config_set("appendfsync", "everysec")
 
 
+@pytest.mark.usefixtures("doubt")
+async def test_a_server_that_takes_all_for_synced(disk: RunningServer) -> None:
+    """Valkey answers WAITAOF before the fsync, while the last one is less than a second ago (`GroupCommit`).
+    Three OKs, one behind the other, need three fsyncs, between each two of which lies a second."""
+    async with stored_at(disk.url) as store:
+        began = monotonic()
+        for name in "abc":
+            await schedule(store, name, FSYNC)
+        assert monotonic() - began > 1.9
+
+
+@pytest.mark.usefixtures("doubt")
+async def test_nor_does_a_replica_have_the_last_word(pair: tuple[RunningServer, RunningServer]) -> None:
+    """Its disk is asked a second behind its receipt."""
+    master, replica = pair
+    replica.control.config_set("appendonly", "yes")
+    async with stored_at(master.url) as store:
+        began = monotonic()
+        for name in "ab":
+            await schedule(store, name, Durability(fsync=True, replicas=1))
+        assert monotonic() - began > 2 * SYNC_INTERVAL
+        assert calls_of(master, "wait") >= 2
+
+
+async def test_a_server_that_waits_is_believed(disk: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once it was seen to, three times: each wait is looked at that follows another one at once."""
+    async with stored_at(disk.url) as store:
+        await schedule(store, "a", FSYNC)
+        commit = store._server._client.durable[FSYNC]
+        connection, process = next(iter(commit._processes.items()))
+        monkeypatch.setattr(group_commit, "SYNC_INTERVAL", SYNC_INTERVAL)
+        for waited, behind in ((-inf, 1.2), (0.0, 1.2), (2.0, 1.2), (3.0, 0.0)):
+            commit._waited[process] = waited
+            assert commit._behind(connection) == behind
+        disk.control.config_set("appendfsync", "always")
+        async with stored_at(disk.url) as other:
+            await schedule(other, "b", FSYNC)
+            assert not other._server._client.durable[FSYNC]._processes
+
+
+@pytest.mark.usefixtures("doubt")
 async def test_the_ok_comes_after_the_fsync(disk: RunningServer) -> None:
     """The timer is there, and callers of `stored` are answered; but the OK waits until the disk has it."""
     async with stored_at(disk.url) as store:
@@ -118,6 +178,7 @@ async def test_a_repeated_call_waits_for_what_its_first_try_has_written(disk: Ru
         assert not repeat.done()
         disk.control.config_set("appendfsync", "everysec")
         assert (await repeat).change is Change.UNCHANGED
+        await idle(store)
         disk.control.config_set("appendfsync", "no")
         with needing(Durability()):
             await store.cancel("t", ["a"])
@@ -335,6 +396,7 @@ async def test_a_server_that_does_not_answer(disk: RunningServer) -> None:
     not sent has none."""
     async with stored_at(disk.url, write_ttl=0.5) as store:
         await schedule(store, "first", FSYNC)
+        await idle(store)
         disk.freeze()
         began = monotonic()
         sent = await failure_of(schedule(store, "a", FSYNC))
@@ -369,7 +431,7 @@ def test_what_the_server_says_of_a_wait(level: Durability, reached: Any, problem
     [
         (FSYNC, {}, "set appendonly to yes"),
         (FSYNC, {"appendonly": "yes", "appendfsync": "no"}, "needs appendfsync everysec or always"),
-        (REPLICA, {}, "needs 1 replicas, and the server has 0"),
+        (REPLICA, {}, "needs 1 replica, and the server has 0"),
         (Durability(fsync=True, replicas=2), EVERYSEC, "needs 2 replicas"),
     ],
     ids=["no-file", "no-fsync", "no-replica", "both"],
@@ -437,6 +499,7 @@ async def test_each_node_of_a_cluster_has_its_own() -> None:
         async with stored_at(cluster.url) as store:
             for topic in (slow, quick) * 2:  # once more by the command for hints that this Cluster has
                 assert (await put(topic, "a")).stored
+            await until(lambda: not any(groups(store)))
             here.control.config_set("appendfsync", "no")
             waiting = asyncio.create_task(put(slow, "b"))
             await until(lambda: blocked(here) or waiting.done())
@@ -450,3 +513,11 @@ async def test_each_node_of_a_cluster_has_its_own() -> None:
             cluster.end_move(slow, there)
             assert (await moving).change is Change.CREATED
         assert not here.control.keys("*written*") + there.control.keys("*written*")
+
+
+def groups(store: RedisStore) -> Iterator[object]:
+    """Those under way at the nodes of a Cluster."""
+    cluster = store._server._cluster
+    assert cluster is not None
+    for node in cluster._nodes.values():
+        yield from node.client.durable[FSYNC]._groups

@@ -6,7 +6,6 @@ import re
 import ssl
 from collections.abc import Callable
 from dataclasses import asdict
-from functools import partial
 from typing import Any, NamedTuple
 
 from redis.asyncio import ConnectionPool, Redis
@@ -17,7 +16,7 @@ from redis.backoff import NoBackoff
 
 from relay.core.endpoints.redis_url import Address, Credentials, RedisLocation, Tls, parse
 from relay.core.errors import UnfitServer
-from relay.store.server.group_commit import GROUPS, DurableCalls, look
+from relay.store.server.group_commit import GROUPS, DurableCalls
 from relay.store.server.pool import Client, MasterPool
 from relay.store.server.sentinel import SENTINEL_TIMEOUT, MasterConnection, MasterTlsConnection, Sentinels
 
@@ -80,9 +79,7 @@ def open_client(
     options |= {"timeout": timeout, "stepped_back": stepped_back} | _node(at)
     client = Client.from_pool(MasterPool(max_connections=connections, **options))  # which its aclose closes
     assert isinstance(client, Client)
-    client.durable = DurableCalls(
-        lambda level: MasterPool(max_connections=GROUPS, look=partial(look, level), **options)
-    )
+    client.durable = DurableCalls(lambda look: MasterPool(max_connections=GROUPS, look=look, **options))
     if "sentinels" in options:
         options["sentinels"].moved = client.renew
     return client

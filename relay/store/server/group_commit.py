@@ -6,8 +6,9 @@ import asyncio
 import contextvars
 import math
 import re
+import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from time import monotonic
 from typing import Any
@@ -24,7 +25,7 @@ from relay.store.server.manifest import text_of
 from relay.store.server.pool import ANSWERS, GRACE, NO_ANSWER, TOO_LATE, MasterPool, write
 from relay.store.server.server_clock import ServerClock
 
-GROUPS = 10
+GROUPS = 12
 """The groups of a level that may be under way at a place, each on a connection of its own, which it blocks
 while it waits. With `appendfsync everysec` a wait takes a second: one group begins each tenth of it, and no
 call waits for more than that until its group does."""
@@ -45,11 +46,28 @@ MARGIN = 0.05
 LATE = 0.15
 """Seconds by which the server's answer may come late to a wait that is over: it looks ten times a second."""
 
+SYNC_INTERVAL = 1.2
+"""Seconds within which a server with `appendfsync everysec` begins an fsync, if none is under way: one, and
+what its loop, which turns ten times a second, may be late."""
+
+BETWEEN = 0.8, 1.3
+"""Seconds between two fsyncs under `everysec`, at least and at most."""
+
+SECONDS_TO_LEARN = 3.0
+"""Seconds for which such a look takes part of a connection's time at most."""
+
+PROOFS = 3
+"""How often a server has to wait for an fsync until it is known that it does."""
+
 WRITTEN = text_of("lib/written")
 
 Command = Callable[[Callable[[float], int]], Sequence[Any]]
 """Makes a script's command, given what tells the server's time at a monotonic instant; see
 `Client.change`."""
+
+
+OpenPool = Callable[[Callable[[AbstractConnection], Awaitable[None]]], MasterPool]
+"""Makes a pool of at most `GROUPS` connections, given what looks at each new one."""
 
 
 class _Asked:
@@ -94,11 +112,21 @@ class GroupCommit:  # see 0096
     `lib/written.lua` and WAIT or WAITAOF follow on the same connection, which is blocked then until the level
     is reached for all of them, while the next group gathers on another connection. A connection that breaks
     in between has reached nothing.
+
+    Some servers answer WAITAOF before the fsync (github.com/redis/redis/pull/13793: Redis 7.4 and Valkey,
+    under `everysec`): while no fsync is under way, and the last one began less than a second ago, they take
+    all for synced. So there the wait begins `SYNC_INTERVAL` behind the calls, or behind the replicas that
+    have them. By then an fsync has begun that has them, or is about to; and for what is written then, WAITAOF
+    does not answer while one is under way. A server is taken for such a one until it was seen to wait.
     """
 
-    def __init__(self, level: Durability, pool: MasterPool) -> None:
+    def __init__(self, level: Durability, open_pool: OpenPool) -> None:
         self._level = level
-        self._pool = pool
+        self._pool = open_pool(self._look)
+        self._processes: weakref.WeakKeyDictionary[AbstractConnection, bytes] = weakref.WeakKeyDictionary()
+        """The ids of servers that sync once a second, by connection."""
+        self._waited: dict[bytes, float] = {}
+        """How often such a server was seen to wait for its fsync; less than 0 if it was seen not to."""
         self._waiting = 0
         self._queue: deque[_Asked] = deque()
         self._news = asyncio.Event()
@@ -124,7 +152,7 @@ class GroupCommit:  # see 0096
         try:
             connection = await self._pool.get_connection()
             try:
-                await look(self._level, connection)
+                await self._look(connection)
             finally:
                 await self._pool.release(connection)
         except CantGive as lack:
@@ -226,6 +254,10 @@ class GroupCommit:  # see 0096
                 self._gathers = False
             self._begin()
             problem = await self._wait_for(calls, connection) if calls else ""
+            for asked in calls:
+                asked.told_durable(problem)
+            if calls and not problem:
+                await self._learn(connection, calls[0].key)
         except (RedisError, OSError) as lost:
             problem, failure = f"the connection was lost: {words(lost)}", lost
         finally:
@@ -277,24 +309,108 @@ class GroupCommit:  # see 0096
     async def _wait_for(self, calls: Sequence[_Asked], connection: AbstractConnection) -> str:
         """Close the group: tell the calls their replies; return why the level was not reached, or nothing."""
         closed, end = monotonic(), max(asked.end for asked in calls)
+        behind = self._behind(connection)
+        last = max(end, *(asked.deadline for asked in calls))
         keys = dict.fromkeys(asked.key for asked in calls)
+        async with asyncio.timeout(last - closed + GRACE):
+            if not behind:
+                problem = await self._reach(self._level, keys, calls, connection, end)
+            else:
+                have = Durability(replicas=self._level.replicas)
+                problem = await self._reach(have, keys, calls, connection, end)
+                if not problem:
+                    await asyncio.sleep(behind)
+                    problem = await self._reach(self._level, keys, (), connection, end)
+        self._took = monotonic() - closed
+        return problem
+
+    async def _reach(
+        self,
+        level: Durability,
+        keys: Iterable[str],
+        calls: Sequence[_Asked],
+        connection: AbstractConnection,
+        end: float,
+    ) -> str:
+        """Wait until `end` for a level of all that was sent, and tell the calls their replies; return why it
+        was not reached, or nothing."""
         for key in keys:
             write(connection, ("EVAL", WRITTEN, 1, key))
-        seconds = max(end - closed - LATE, (end - closed) / 2)
-        milliseconds = max(math.ceil(seconds * 1000), 1)  # 0 would be without end
-        write(connection, wait_command(self._level, milliseconds))
-        last = max(end, *(asked.deadline for asked in calls))
-        async with asyncio.timeout(last - closed + GRACE):
-            for asked in calls:
-                asked.tell(await _read(connection))
-            written = [await _read(connection) for _ in keys]
-            reached = await _read(connection)
-        self._took = monotonic() - closed
-        if all(
-            isinstance(each, BaseException) for each in written
-        ):  # each that was written is behind all calls
+        left = end - monotonic()
+        milliseconds = max(math.ceil(max(left - LATE, left / 2) * 1000), 1)  # 0 would be without end
+        write(connection, wait_command(level, milliseconds))
+        for asked in calls:
+            asked.tell(await _read(connection))
+        written = [await _read(connection) for _ in keys]
+        reached = await _read(connection)
+        if all(isinstance(each, BaseException) for each in written):  # one is enough: it is behind all calls
             return words(written[0])
-        return missing(self._level, reached)
+        return missing(level, reached)
+
+    # ------------------------------------------------------------------ what the server can give
+
+    async def _look(self, connection: AbstractConnection) -> None:
+        """Ask the server of a new connection whether it can give the level. Raises `CantGive`, which says
+        what to set."""
+        level = self._level
+        if level.replicas:
+            there = online(await _told(connection, "INFO", "replication"))
+            if there < level.replicas:
+                needs = "1 replica" if level.replicas == 1 else f"{level.replicas} replicas"
+                raise CantGive(
+                    f"durability: {level} needs {needs}, and the server has {there} that are online: start "
+                    "replicas, or ask for less"
+                )
+        if level.fsync:
+            try:
+                await _told(connection, *wait_command(Durability(fsync=True), 1))
+            except ResponseError as refusal:
+                raise CantGive(f"durability: {level} {_advice(str(refusal))}") from refusal
+            synced = await _synced(connection)
+            if synced == b"no":
+                raise CantGive(
+                    f"durability: {level} needs appendfsync everysec or always, and the server has no: set it"
+                )
+            if synced != b"always":
+                self._processes[connection] = run_id(await _told(connection, "INFO", "server"))
+
+    def _behind(self, connection: AbstractConnection) -> float:
+        """How many seconds behind the calls of a group its wait has to begin."""
+        process = self._processes.get(connection)
+        return 0.0 if process is None or self._waited.get(process, 0.0) >= PROOFS else SYNC_INTERVAL
+
+    async def _learn(self, connection: AbstractConnection, key: str) -> None:
+        """Look whether the server waits for its fsync, where that is not known yet. A wait has just ended, so
+        the next one takes as long as lies between two fsyncs; or no time, if the server takes all for
+        synced."""
+        process = self._processes.get(connection)
+        if process is None or not 0.0 <= (waited := self._waited.get(process, 0.0)) < PROOFS:
+            return
+        began = monotonic()
+        write(connection, ("EVAL", WRITTEN, 1, key))
+        write(connection, wait_command(Durability(fsync=True), int(SECONDS_TO_LEARN * 1000)))
+        async with asyncio.timeout(2 * SECONDS_TO_LEARN):
+            await _read(connection)
+            await _read(connection)
+        took, (least, most) = monotonic() - began, BETWEEN
+        if took < least:
+            self._waited[process] = -math.inf
+        elif took < most:
+            self._waited[process] = waited + 1
+
+
+async def _told(connection: AbstractConnection, *command: str | int) -> Any:
+    """A reply. Raises redis-py's errors."""
+    await connection.send_command(*command, check_health=False)
+    return await connection.read_response()
+
+
+async def _synced(connection: AbstractConnection) -> bytes:
+    """The server's `appendfsync`; empty if that may not be known."""
+    try:
+        return bytes((await _told(connection, "CONFIG", "GET", "appendfsync"))[-1])
+    except (ResponseError, IndexError):  # a right that only this question needs
+        return b""
 
 
 async def _read(connection: AbstractConnection) -> Any:
@@ -309,7 +425,7 @@ class DurableCalls:
     """The calls to one place that wait for more than the server's OK: those of each level with connections of
     their own, made when first needed. So nobody waits for a level that he did not ask for."""
 
-    def __init__(self, open_pool: Callable[[Durability], MasterPool]) -> None:
+    def __init__(self, open_pool: OpenPool) -> None:
         self._open_pool = open_pool
         self._commits: dict[Durability, GroupCommit] = {}
 
@@ -317,7 +433,7 @@ class DurableCalls:
         """Those of a level."""
         commit = self._commits.get(level)
         if commit is None:
-            commit = self._commits[level] = GroupCommit(level, self._open_pool(level))
+            commit = self._commits[level] = GroupCommit(level, self._open_pool)
         return commit
 
     @property
@@ -336,9 +452,6 @@ class DurableCalls:
             await commit.aclose()
 
 
-# --------------------------------------------------------------------- what the server can give
-
-
 def wait_command(level: Durability, milliseconds: int) -> tuple[str | int, ...]:
     """What waits for a level, for at most that long."""
     if level.fsync:
@@ -346,29 +459,10 @@ def wait_command(level: Durability, milliseconds: int) -> tuple[str | int, ...]:
     return "WAIT", level.replicas, milliseconds
 
 
-async def look(level: Durability, connection: AbstractConnection) -> None:
-    """Ask the server of a new connection whether it can give a level. Raises `CantGive`, which says what to
-    set."""
-    if level.replicas:
-        await connection.send_command("INFO", "replication", check_health=False)
-        there = online(await connection.read_response())
-        if there < level.replicas:
-            raise CantGive(
-                f"durability: {level} needs {level.replicas} replicas, and the server has {there} that are "
-                "online: start replicas, or ask for less"
-            )
-    if level.fsync:
-        await connection.send_command(*wait_command(Durability(fsync=True), 1), check_health=False)
-        try:
-            await connection.read_response()
-        except ResponseError as refusal:
-            raise CantGive(f"durability: {level} {_advice(str(refusal))}") from refusal
-        await connection.send_command("CONFIG", "GET", "appendfsync", check_health=False)
-        with suppress(ResponseError):  # a right that only this question needs
-            if b"no" in await connection.read_response():
-                raise CantGive(
-                    f"durability: {level} needs appendfsync everysec or always, and the server has no: set it"
-                )
+def run_id(told: bytes) -> bytes:
+    """The id of the server's process in INFO."""
+    found = re.search(rb"^run_id:(\w+)", told, re.MULTILINE)
+    return found[1] if found else b""
 
 
 def online(told: bytes) -> int:
