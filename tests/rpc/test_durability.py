@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from time import monotonic
 from typing import Any
 
 import grpc
@@ -16,6 +17,9 @@ from google.rpc import error_details_pb2
 from relay.api.call_time import CallTime
 from relay.client import NewTimer, NotDurable, RelayClient
 from relay.core.durability import STORED, Durability
+from relay.core.errors import DurabilityMissed
+from relay.core.loop.call_ends import CallEnds
+from relay.core.timers import NewTimer as Timer
 from relay.engine import engine
 from relay.store.server import group_commit
 from relay.store.server.hints import RedisHints
@@ -34,7 +38,7 @@ from tests.worlds.engine.stubs import invalid_field, refused, spec
 from tests.worlds.replicated import replicated
 from tests.worlds.waiting import PATIENCE, until
 
-FSYNC = Durability(fsync=True)
+FSYNC, REPLICA = Durability(fsync=True), Durability(replicas=1)
 AN_HOUR = Duration(seconds=3600)
 
 
@@ -189,17 +193,22 @@ async def test_not_durable_in_time(disk: RunningServer) -> None:
 
 
 async def test_a_caller_whose_time_is_shorter_than_that_of_others() -> None:
-    """Two callers wait together. The one whose time ends first is told that it is not durable, and not that
-    nothing is known of its call."""
+    """Two callers share a script call, which waits for as long as the last of them. The one whose time ends
+    first is told that it is not durable, and not that nothing is known of its call."""
+    ends = CallEnds()
+
+    async def ask(relay: Served, name: str, seconds: float) -> None:
+        with ends.bound(monotonic() + seconds):
+            await relay.engine.schedule("t", Timer(name, b"", delay=3_600_000_000), REPLICA)
+
     with replicated() as (master, replica):
         async with relay_at(master) as relay:
+            await ask(relay, "warm", PATIENCE)
             replica.freeze()
-            patient = asyncio.ensure_future(relay.timers.Schedule(request("a", "replicas:1")))
-            hasty = asyncio.ensure_future(relay.timers.Schedule(request("b", "replicas:1"), timeout=2.0))
-            code, _, (_, info) = await refused(hasty)
-            assert code is grpc.StatusCode.UNAVAILABLE
-            assert isinstance(info, error_details_pb2.ErrorInfo)
-            assert info.reason == "NOT_DURABLE"
+            patient = asyncio.ensure_future(ask(relay, "patient", PATIENCE))
+            with pytest.raises(DurabilityMissed):
+                await ask(relay, "hasty", 2.0)
+            assert await relay.engine.get("t", "hasty") is not None
             assert not patient.done()
             replica.thaw()
             await patient

@@ -26,6 +26,7 @@ from tests.worlds.replicated import EVERYSEC, replicated
 from tests.worlds.waiting import PATIENCE, until
 
 FSYNC, REPLICA = Durability(fsync=True), Durability(replicas=1)
+BOTH = FSYNC.joined(REPLICA)
 LATER = 4_000_000_000_000_000
 WITH_WAITAOF: list[Kind] = [kind for kind in ("valkey", "redis-8") if binary(kind)]
 
@@ -126,15 +127,21 @@ async def test_a_server_that_takes_all_for_synced(disk: RunningServer) -> None:
 
 @pytest.mark.usefixtures("doubt")
 async def test_nor_does_a_replica_have_the_last_word(pair: tuple[RunningServer, RunningServer]) -> None:
-    """Its disk is asked a second behind its receipt."""
+    """Its disk is asked a second behind its receipt, which is waited for first."""
     master, replica = pair
     replica.control.config_set("appendonly", "yes")
     async with stored_at(master.url) as store:
         began = monotonic()
         for name in "ab":
-            await schedule(store, name, Durability(fsync=True, replicas=1))
+            await schedule(store, name, BOTH)
         assert monotonic() - began > 2 * SYNC_INTERVAL
-        assert calls_of(master, "wait") >= 2
+        replica.freeze()
+        waiting = asyncio.create_task(schedule(store, "c", BOTH))
+        await until(lambda: blocked(master))
+        waits = [each["cmd"] for each in master.control.client_list() if "b" in each["flags"]]
+        assert waits == ["wait"]
+        replica.thaw()
+        await waiting
 
 
 async def test_a_server_that_waits_is_believed(disk: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -292,12 +299,11 @@ async def test_a_replica_that_stands_still(pair: tuple[RunningServer, RunningSer
 async def test_both(pair: tuple[RunningServer, RunningServer]) -> None:
     """The replica has it on its disk, too; one without an append-only file never says so."""
     master, replica = pair
-    both = Durability(fsync=True, replicas=1)
     async with stored_at(master.url) as store:
         with pytest.raises(DurabilityMissed, match=r"fsync\+replicas:1 was not reached"):
-            await schedule(store, "a", both, seconds=2.5)
+            await schedule(store, "a", BOTH, seconds=2.5)
         replica.control.config_set("appendonly", "yes")
-        assert await failure_of(schedule(store, "a", both)) is None
+        assert await failure_of(schedule(store, "a", BOTH)) is None
 
 
 async def test_nobody_else_waits(pair: tuple[RunningServer, RunningServer]) -> None:
