@@ -2,8 +2,8 @@
 
 Argument: `target`, `timers`, and `concurrency` for unary calls (0: `schedule_batch`); `columns` false for
 `ScheduleBatch` by a bare stub, in calls like those of the client. The timers are due after `delay`
-seconds, an hour if nothing is said. Each call asks for `durability`. Says how long it took, and of unary calls
-the quantiles of each one's time, in milliseconds.
+seconds, an hour if nothing is said. Each call asks for `durability`. Says how long it took, and of unary
+calls the quantiles of each one's time, in milliseconds.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What a wait for the disk costs: timers of 200 bytes, due in an hour, stored through a relay by its Python client,
-on a server whose append-only file is synced once a second, and on one whose file is synced with every turn of
-its loop. At `stored` an OK means that the server has them, at `fsync` that its disk has.
+"""What a wait for the disk costs: timers of 200 bytes, due in an hour, stored through a relay by its Python
+client, on a server whose append-only file is synced once a second, and on one whose file is synced with every
+turn of its loop. At `stored` an OK means that the server has them, at `fsync` that its disk has.
 
 The client asks for no level, or for `fsync`, and the two take turns. A batch is all timers in one call of the
 client; it cuts them into calls of 1,000, of which a hundred may wait at once.
