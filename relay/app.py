@@ -44,7 +44,7 @@ from relay.store.partitions.recurrences import RedisRecurrences
 from relay.store.partitions.timers import PartitionedTimers
 from relay.store.partitions.topics import PartitionedTopics
 from relay.store.server.connect import guess
-from relay.store.server.fitness import check_server
+from relay.store.server.fitness import check_durability, check_server
 from relay.store.server.hints import RedisHints
 from relay.store.server.server import Server, ServerReports
 from relay.store.timeline.calendars import RedisCalendars
@@ -365,14 +365,17 @@ async def declare(declared: Declared, engine: Engine) -> str:
 async def fit_server(settings: Settings, server: Server) -> str:
     """Wait up to `start_timeout` for Redis; return its name and version.
 
-    Raises `StoreUnavailable` if it can't be reached, `UnfitServer` if Relay can't use it.
+    Raises `StoreUnavailable` if it can't be reached, `UnfitServer` if Relay can't use it, or if it can't give
+    the durability that a topic is to have.
     """
     server.load_scripts()
     trouble = "no answer"
     with anyio.move_on_after(settings.redis.start_timeout):
         while True:
             try:
-                return await check_server(server, allow_eviction=settings.redis.allow_eviction)
+                what = await check_server(server, allow_eviction=settings.redis.allow_eviction)
+                await check_durability(server, settings.policies().durabilities())
+                return what
             except StoreUnavailable as failure:
                 trouble = str(failure)
                 await anyio.sleep(START_RETRY)

@@ -2,7 +2,8 @@
 
 Argument: `target`, `timers`, and `concurrency` for unary calls (0: `schedule_batch`); `columns` false for
 `ScheduleBatch` by a bare stub, in calls like those of the client. The timers are due after `delay`
-seconds, an hour if nothing is said. Says how long it took.
+seconds, an hour if nothing is said. Each call asks for `durability`. Says how long it took, and of unary
+calls the quantiles of each one's time, in milliseconds.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import grpc.aio
 
 from bench.applications.bare_grpc import at_a_time
 from bench.applications.tally import say
+from bench.harness.quantiles import milliseconds
 from bench.harness.timers import TOPIC
 from relay.client import NewTimer, RelayClient
 from relay.client.calls.batches import AT_ONCE, MAX_TIMERS
@@ -45,15 +47,21 @@ async def main(
     concurrency: int = 0,
     payload: int = 200,
     delay: float = 3600,
+    durability: str = "",
     *,
     columns: bool = True,
 ) -> None:
     """Schedule so many, and say how long it took."""
     content = b"p" * payload
     async with RelayClient(target, timeout=120) as client:
+        took: list[float] = []
 
         async def one(number: int) -> None:
-            await client.schedule(TOPIC, content, delay=delay, timer_id=f"timer-{number}")
+            began = time.perf_counter()
+            await client.schedule(
+                TOPIC, content, delay=delay, timer_id=f"timer-{number}", durability=durability
+            )
+            took.append(time.perf_counter() - began)
 
         await client.schedule(TOPIC, content, delay=delay, timer_id="timer-0")  # so that it is connected
         new = [
@@ -66,9 +74,10 @@ async def main(
         elif not columns:
             await batches(target, new)
         else:
-            results = await client.schedule_batch(new)
+            results = await client.schedule_batch(new, durability=durability)
             assert all(result.error is None for result in results)
-        say(calls=timers, seconds=time.perf_counter() - began, cpu=time.process_time() - cpu)
+        seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
+        say(calls=timers, seconds=seconds, cpu=cpu, took=milliseconds(took) if took else {})
 
 
 if __name__ == "__main__":

@@ -82,9 +82,10 @@ class Server:
 
 
 @asynccontextmanager
-async def server(url: str | None = None) -> AsyncIterator[Server]:
-    """An embedded server, or the one at `url`, whose database must be empty. Raises `NotEmpty`."""
-    embedded = None if url else ValkeyServer(port=free_port(), config=dict(CONFIG))
+async def server(url: str | None = None, **config: str) -> AsyncIterator[Server]:
+    """An embedded server with this configuration, or the one at `url`, whose database must be empty. Raises
+    `NotEmpty`."""
+    embedded = None if url else ValkeyServer(port=free_port(), config={**CONFIG, **config})
     if embedded is not None:
         await asyncio.to_thread(embedded.start)
     where = url or f"redis://127.0.0.1:{embedded.port if embedded else 0}/0"

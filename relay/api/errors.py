@@ -8,8 +8,10 @@ from google.rpc import code_pb2
 
 from relay.core.errors import (
     CalendarNotFound,
+    DurabilityMissed,
     GivenUp,
     InvalidField,
+    NotOffered,
     OpenOutcome,
     OtherLayout,
     OtherVersion,
@@ -31,6 +33,7 @@ class ErrorKind:
 
     `code` is the number of a gRPC status, `status` that of HTTP. `name` and `title` are those of a problem's
     details (RFC 9457). `retry_after` is the number of seconds after which a retry may help; None if none can.
+    `reason` is that of google.rpc.ErrorInfo, where it has one.
     """
 
     code: int
@@ -38,6 +41,7 @@ class ErrorKind:
     name: str
     title: str
     retry_after: int | None = None
+    reason: str = ""
 
 
 AWAY = ErrorKind(code_pb2.UNAVAILABLE, 503, "store-unavailable", "Redis is away", 1)
@@ -63,6 +67,17 @@ KINDS: dict[type[ServiceError], ErrorKind] = {
     OpenOutcome: AWAY,
     OutOfTime: ErrorKind(code_pb2.UNAVAILABLE, 503, "out-of-time", "The call's time is over", 1),
     GivenUp: ErrorKind(code_pb2.UNAVAILABLE, 503, "given-up", "The call was too late, and had no effect", 1),
+    DurabilityMissed: ErrorKind(
+        code_pb2.UNAVAILABLE,
+        503,
+        "not-durable",
+        "The change is not as durable as was asked",
+        0,
+        "NOT_DURABLE",
+    ),
+    NotOffered: ErrorKind(
+        code_pb2.FAILED_PRECONDITION, 409, "durability-not-offered", "The server can't give this durability"
+    ),
     OtherLayout: ErrorKind(
         code_pb2.UNAVAILABLE, 503, "layout-changed", "The topic has other partitions than before", 1
     ),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from relay.api.errors import kind
 from relay.api.times import timestamp
 from relay.api.translate import text
+from relay.core.durability import STORED, Durability
 from relay.core.errors import InvalidField, ServiceError
 from relay.core.instants import SECOND
 from relay.core.timers import Change, Content, Scheduled, StoredTimer, TimerState
@@ -25,7 +27,12 @@ RESULTS = {
 STATES = {TimerState.PENDING: pb.TIMER_STATE_PENDING, TimerState.LEASED: pb.TIMER_STATE_LEASED}
 
 
-def scheduled(topic: str, timer_id: str, result: Scheduled) -> dict[str, Any]:
+def reached(level: Durability) -> str:
+    """Say which durability an answer stands for."""
+    return str(level) if level.waits else ""
+
+
+def scheduled(topic: str, timer_id: str, result: Scheduled, level: Durability) -> dict[str, Any]:
     """Return the fields of a ScheduleResponse as a dict: protobuf makes nested messages of it in place, which
     takes less than half as long as copying one message into the next."""
     seconds, rest = divmod(result.due or 0, SECOND)
@@ -41,13 +48,15 @@ def scheduled(topic: str, timer_id: str, result: Scheduled) -> dict[str, Any]:
         "replaced": change is Change.REPLACED,
         "result": RESULTS[change],
         "delivery_under_way": result.delivery_under_way,
+        "reached": reached(level),
     }
 
 
 def item_error(failure: ServiceError) -> service.ItemError:
     """Say why one item of many failed."""
     field = failure.field if isinstance(failure, InvalidField) else ""
-    return service.ItemError(code=kind(failure).code, message=str(failure), field=field)
+    what = kind(failure)
+    return service.ItemError(code=what.code, message=str(failure), field=field, reason=what.reason)
 
 
 class ScheduleResults:
@@ -58,7 +67,9 @@ class ScheduleResults:
     since most of it stays the same: writing it takes less time than copying it into another message.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, level_of: Callable[[str], Durability] = lambda _: STORED) -> None:
+        """`level_of` tells the durability that the results of a topic stand for."""
+        self._level_of = level_of
         self.response = service.ScheduleBatchResponse()
         """The response with all results that were joined."""
         self._written: list[bytes] = []
@@ -72,11 +83,12 @@ class ScheduleResults:
     def add(self, topic: str, timer_id: str, result: Scheduled) -> None:
         """Add the result of a stored timer."""
         if not result.stored or result.due is None:
-            self._write(service.ScheduleResult(scheduled=scheduled(topic, timer_id, result)))
+            self._write(service.ScheduleResult(scheduled=self._whole(topic, timer_id, result)))
             return
         said = topic, result.due, result.change, result.delivery_under_way
         if said != self._said:  # timers with one delay are due at one instant
             self._said = said
+            self._scheduled.reached = reached(self._level_of(topic))
             self._scheduled.replaced = result.change is Change.REPLACED
             self._scheduled.result = RESULTS[result.change]
             self._scheduled.delivery_under_way = result.delivery_under_way
@@ -86,6 +98,9 @@ class ScheduleResults:
             self._timer.topic = topic
         self._timer.timer_id = timer_id
         self._written.append(self._one.SerializeToString())
+
+    def _whole(self, topic: str, timer_id: str, result: Scheduled) -> service.ScheduleResponse:
+        return service.ScheduleResponse(**scheduled(topic, timer_id, result, self._level_of(topic)))
 
     def refuse(self, failure: ServiceError) -> None:
         """Add why a timer was not stored."""

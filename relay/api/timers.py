@@ -47,26 +47,28 @@ class TimerCalls:  # see 0046
         self, request: service.ScheduleRequest, trace: Mapping[str, str]
     ) -> service.ScheduleResponse:
         """Store one timer. Raises `InvalidField`, or another `ServiceError` of the engine."""
-        said = on_conflict(request)
+        said, asked = on_conflict(request), translate.durability(request.durability)
         condition = translate.condition(request.condition)
         topic, timer_id = request.timer.topic, request.timer.timer_id or uuid.uuid4().hex
         limit = self._admit(topic)
         timer = translate.new_timer(request.timer, timer_id, limit, trace, said=said, condition=condition)
-        result = await self._engine.schedule(topic, timer)
+        result = await self._engine.schedule(topic, timer, asked)
         if result.change is Change.GONE:
             raise TimerNotFound.of(topic, timer_id)
-        return service.ScheduleResponse(**replies.scheduled(topic, timer_id, result))
+        level = self._engine.durability(topic, asked)
+        return service.ScheduleResponse(**replies.scheduled(topic, timer_id, result, level))
 
     async def schedule_batch(
         self, request: service.ScheduleBatchRequest, trace: Mapping[str, str]
     ) -> service.ScheduleBatchResponse:
         """Store many timers. A bad one fails by itself."""
         _check_count("timers", len(request.timers))
+        asked = translate.durability(request.durability)
         specs = Specs(request.timers, self._admit, trace, said=on_conflict(request))
         count = len(request.timers)
         await _by_stretches(self._reading, count, specs.read)
-        outcomes = specs.outcomes(await self._engine.schedule_many(specs.timers))
-        results = replies.ScheduleResults()
+        outcomes = specs.outcomes(await self._engine.schedule_many(specs.timers, asked))
+        results = replies.ScheduleResults(lambda topic: self._engine.durability(topic, asked))
 
         def answer(part: slice) -> None:
             for topic, timer_id, result in islice(outcomes, part.stop - part.start):
@@ -85,26 +87,28 @@ class TimerCalls:  # see 0046
         """Store many timers of one topic. A bad one fails by itself."""
         count = len(request.timer_ids)
         _check_count("timer_ids", count)
-        topic = request.topic
+        topic, asked = request.topic, translate.durability(request.durability)
         limit = self._admit(topic)
         columns = RequestColumns(request, limit, trace)
         await _by_stretches(self._reading, count, columns.read)
-        results = await self._engine.schedule_many({topic: columns.timers})
+        results = await self._engine.schedule_many({topic: columns.timers}, asked)
         outcomes = columns.outcomes(results[topic])
-        response = service.ScheduleColumnsResponse()
+        level = self._engine.durability(topic, asked)
+        response = service.ScheduleColumnsResponse(reached=replies.reached(level))
         await _by_stretches(self._answering, count, lambda part: tell(response, outcomes[part]))
         return response
 
     async def cancel(self, request: service.CancelRequest) -> service.CancelResponse:  # see 0004
         """Remove a timer."""
         topic, timer_id = self._names(request.topic, request.timer_id)
-        required = translate.condition(request.condition)
-        change, under_way = await self._engine.cancel(topic, timer_id, required)
+        required, asked = translate.condition(request.condition), translate.durability(request.durability)
+        change, under_way = await self._engine.cancel(topic, timer_id, required, asked)
         return service.CancelResponse(
             cancelled=change is Change.CANCELLED,
             result=replies.RESULTS[change],
             message=self._engine.dispatch(topic).told if change is Change.GONE else "",
             delivery_under_way=under_way,
+            reached=replies.reached(self._engine.durability(topic, asked)),
         )
 
     async def run_timer(self, request: service.RunTimerRequest) -> service.RunTimerResponse:

@@ -10,6 +10,7 @@ from typing import Any
 from relay.api.intents import when
 from relay.api.times import instant, length
 from relay.core import validate
+from relay.core.durability import STORED, Durability
 from relay.core.errors import InvalidField
 from relay.core.outcomes import ACKED, Again, Ending, Reason, Verb
 from relay.core.timers import (
@@ -155,6 +156,14 @@ def condition(message: pb.Condition) -> Condition:
 
 
 Ended = delivery.Settlement | handler.TimerHandlerDeliverResponse
+
+
+def durability(text: str) -> Durability:
+    """Check and translate the durability that a request asks for. Raises `InvalidField`."""
+    try:
+        return Durability.parse(text) if text else STORED
+    except ValueError as problem:
+        raise InvalidField("durability", str(problem)) from None
 
 
 def acknowledges(message: Ended) -> bool:

@@ -101,6 +101,11 @@ class RelayClient(RecurringHandlers):
         none. The `result` says what became of the call, and `delivery_under_way` whether the timer that
         existed was being delivered, so that its handler may still be running.
 
+        `durability` says what must hold when this returns, if the topic does not ask for more: `stored`,
+        `fsync` (the server's disk has it), `replicas:1` to `replicas:5`, or both as in `fsync+replicas:1`.
+        `NotDurable` says that it was not so in time: the timer may stand. `FailedPrecondition` says what the
+        server can't give, and that nothing was stored.
+
         While the relay is away the call is repeated under the same id for `timeout` seconds. After
         an answer that got lost, UNCHANGED may be the call's own doing. Raises `CallError`:
         `InvalidArgument` names the field, `ResourceExhausted` says that the topic or Redis is full,
@@ -117,12 +122,14 @@ class RelayClient(RecurringHandlers):
         *,
         create_only: bool = False,
         on_conflict: OnConflict | None = None,
+        durability: str = "",
         timeout: float | None = None,
     ) -> list[ScheduleResult]:
         """Store many timers, of one topic or several. Returns one result each, in the same order.
 
         Big batches are split into several calls, and `timeout` bounds each. `create_only` leaves
-        existing timers as they are, `on_conflict` says which of two stands. A timer that the relay refuses
+        existing timers as they are, `on_conflict` says which of two stands, `durability` is that of
+        `schedule`. A timer that the relay refuses
         has its `error` set and does not affect the others. Raises `CallError` if a call as a whole fails,
         once those beside it have ended: then it is safe to schedule the same `NewTimer`s again.
 
@@ -132,7 +139,13 @@ class RelayClient(RecurringHandlers):
         """
         limit = self._limit(timeout)
         return await self._run(
-            batches.schedule_batch(timers, create_only=create_only, on_conflict=on_conflict, timeout=limit)
+            batches.schedule_batch(
+                timers,
+                create_only=create_only,
+                on_conflict=on_conflict,
+                durability=durability,
+                timeout=limit,
+            )
         )
 
     async def cancel(
@@ -142,13 +155,15 @@ class RelayClient(RecurringHandlers):
         *,
         only_if_pending: bool = False,
         only_if_due_at: datetime | None = None,
+        durability: str = "",
         timeout: float | None = None,
     ) -> TimerChange:
         """Remove a timer, even while it is being delivered. What is returned is true if the timer was there.
 
         `only_if_pending` leaves a timer that is being delivered (IN_FLIGHT), `only_if_due_at` one with
-        another due time (UNCHANGED). `delivery_under_way` says whether the handler may still be running. A
-        retry after a lost answer says NOT_FOUND, and nothing under way, although the call removed the timer.
+        another due time (UNCHANGED). `durability` is that of `schedule`. `delivery_under_way` says whether
+        the handler may still be running. A retry after a lost answer says NOT_FOUND, and nothing under way,
+        although the call removed the timer.
 
         >>> cancelled = await client.cancel("invoices", "invoice-42")
         >>> if cancelled.delivery_under_way:
@@ -160,6 +175,7 @@ class RelayClient(RecurringHandlers):
                 timer_id,
                 only_if_pending=only_if_pending,
                 only_if_due_at=only_if_due_at,
+                durability=durability,
                 timeout=self._limit(timeout),
             )
         )

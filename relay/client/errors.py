@@ -13,6 +13,7 @@
         ├── FailedPrecondition  the relay or Redis is in a state that forbids the call
         ├── ResourceExhausted   the topic holds `max_waiting` timers, or Redis is full
         ├── Unavailable         no relay, or the relay has no Redis; `retry_after` may say when
+        │   └── NotDurable      the change stands, or may stand, and is not as durable as was asked
         └── DeadlineExceeded    no answer in time; it may have had its effect, and has none any more
 
 A status without a class of its own is a plain `CallError`. `InvalidArgument` comes from the
@@ -32,6 +33,7 @@ FailedCall: TypeAlias = grpc.aio.AioRpcError | grpc.Call
 """What gRPC raises: asyncio's calls raise the first, blocking calls the second."""
 
 CLOSED = "the client was closed"
+NOT_DURABLE = "NOT_DURABLE"
 
 
 class RelayError(Exception):
@@ -117,6 +119,10 @@ class Unavailable(CallError):
         self.unanswered = unanswered
 
 
+class NotDurable(Unavailable):
+    """The change stands, or may stand, and was not as durable in time as was asked. Repeat the call."""
+
+
 class DeadlineExceeded(CallError):
     """No answer came in time. Whether the call took effect is unknown; from now on it has none."""
 
@@ -147,12 +153,16 @@ def make(
     message: str,
     *,
     field: str = "",
+    reason: str = "",
 ) -> CallError:
-    """Build the error that stands for a gRPC status, given as an enum or as a number."""
+    """Build the error that stands for a gRPC status, given as an enum or as a number. `reason` is that of
+    google.rpc.ErrorInfo."""
     if isinstance(code, int):
         code = _CODES.get(code, grpc.StatusCode.UNKNOWN)
     if code is grpc.StatusCode.INVALID_ARGUMENT:
         return InvalidArgument(message, field=field)
+    if reason == NOT_DURABLE:
+        return NotDurable(message, retry_after=0.0)
     if code in _PLAIN:
         return _PLAIN[code](message)
     return CallError(message, code=code)
@@ -160,21 +170,22 @@ def make(
 
 def from_rpc(error: FailedCall) -> CallError:
     """Translate a failed gRPC call, with the field and the pause from its status details."""
-    field, retry_after = _read_details(error)
+    field, retry_after, reason = _read_details(error)
     message, code = error.details() or "no details", error.code()
     if code is grpc.StatusCode.INTERNAL and message == _BROKE_IN_A_WRITE:
         code, message = grpc.StatusCode.UNAVAILABLE, "the stream had ended when a message was written to it"
-    if code is grpc.StatusCode.UNAVAILABLE:
+    if code is grpc.StatusCode.UNAVAILABLE and not reason:
         # A relay always names a pause. Without one it is gRPC that says why there is no answer.
         unanswered = retry_after is None and not message.startswith(_NEVER_SENT)
         return Unavailable(message, retry_after=retry_after, unanswered=unanswered)
-    return make(code, message, field=field)
+    return make(code, message, field=field, reason=reason)
 
 
-def _read_details(error: FailedCall) -> tuple[str, float | None]:
-    """Return the first field violation and the retry delay in seconds, where there are any."""
-    field, retry_after = "", None
+def _read_details(error: FailedCall) -> tuple[str, float | None, str]:
+    """Return the first field violation, the retry delay in seconds, and the reason, where there are any."""
+    field, retry_after, reason = "", None, ""
     violation, retry = error_details_pb2.BadRequest(), error_details_pb2.RetryInfo()
+    info = error_details_pb2.ErrorInfo()
     for key, value in error.trailing_metadata() or ():
         if key != "grpc-status-details-bin" or not isinstance(value, bytes):
             continue
@@ -185,6 +196,8 @@ def _read_details(error: FailedCall) -> tuple[str, float | None]:
                     field = violation.field_violations[0].field
                 elif detail.Unpack(retry):
                     retry_after = retry.retry_delay.seconds + retry.retry_delay.nanos / 1e9
+                elif detail.Unpack(info):
+                    reason = info.reason
         except DecodeError:
             continue  # the status and its message still tell what happened
-    return field, retry_after
+    return field, retry_after, reason

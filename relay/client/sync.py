@@ -83,12 +83,19 @@ class SyncRelayClient:
         *,
         create_only: bool = False,
         on_conflict: OnConflict | None = None,
+        durability: str = "",
         timeout: float | None = None,
     ) -> list[ScheduleResult]:
         """See `RelayClient.schedule_batch`."""
         limit = self._limit(timeout)
         return self._run(
-            batches.schedule_batch(timers, create_only=create_only, on_conflict=on_conflict, timeout=limit)
+            batches.schedule_batch(
+                timers,
+                create_only=create_only,
+                on_conflict=on_conflict,
+                durability=durability,
+                timeout=limit,
+            )
         )
 
     def cancel(
@@ -98,6 +105,7 @@ class SyncRelayClient:
         *,
         only_if_pending: bool = False,
         only_if_due_at: datetime | None = None,
+        durability: str = "",
         timeout: float | None = None,
     ) -> TimerChange:
         """See `RelayClient.cancel`."""
@@ -107,6 +115,7 @@ class SyncRelayClient:
                 timer_id,
                 only_if_pending=only_if_pending,
                 only_if_due_at=only_if_due_at,
+                durability=durability,
                 timeout=self._limit(timeout),
             )
         )

@@ -14,11 +14,13 @@
     ├── StoreError
     │   ├── StoreUnavailable   Redis can't be reached now; try again
     │   │   ├── GivenUp        the call was too late, and had no effect
-    │   │   └── OpenOutcome    the call was sent and never answered; it can't act any more
+    │   │   ├── OpenOutcome    the call was sent and never answered; it can't act any more
+    │   │   └── DurabilityMissed the change stands, and is not as durable as was asked
     │   ├── StoreFull          Redis is at `maxmemory` and refuses new data
     │   ├── WrongKeyType       somebody keeps something else under one of our keys
     │   ├── OtherLayout        the topic has other partitions than the caller believed
     │   └── StoreRefused       Redis answered with any other error
+    │       └── NotOffered     the server can't give the durability that was asked for
     ├── UnfitServer            the server can't hold the promises; refuse to start
     └── CannotListen           an address can't be listened on; refuse to start
 
@@ -148,6 +150,11 @@ class OpenOutcome(StoreUnavailable):
         self.until = until
 
 
+class DurabilityMissed(StoreUnavailable):
+    """The change is not as durable as was asked: it may stand, or be lost with the server; repeat the call
+    under the same id."""
+
+
 class StoreFull(StoreError):
     """Redis is at its maxmemory and refuses new timers; free memory or raise the limit."""
 
@@ -169,6 +176,10 @@ class OtherLayout(StoreError):
 
 class StoreRefused(StoreError):
     """Redis refused the command."""
+
+
+class NotOffered(StoreRefused):
+    """The server can't give the durability that was asked for; nothing was changed."""
 
 
 class UnfitServer(ServiceError):

@@ -9,6 +9,7 @@ from functools import cached_property
 
 from relay.core import validate
 from relay.core.dispatch import Dispatch, ListPolicy, StreamPolicy
+from relay.core.durability import STORED, Durability
 from relay.core.errors import InvalidField
 from relay.core.instants import micros
 from relay.core.outcomes import Limits
@@ -59,7 +60,7 @@ class TopicPolicy:
     of recurrences fire `min_recurrence_interval` apart, or further. A topic with a `journal` keeps its newest
     `journal_max_length` records. `dispatch` says where its due timers go; with a stream, `lease_ttl` is how
     long an entry may lie idle with a relay. `partitions` is the number that the topic has from its first
-    timer on.
+    timer on. `durability` is what an OK means at least.
     """
 
     polling_interval: float = 0.05
@@ -79,6 +80,7 @@ class TopicPolicy:
     retry: RetryPolicy = RetryPolicy()
     dead_letters: DeadLetterPolicy = DeadLetterPolicy()
     partitions: int = 1
+    durability: Durability = STORED
     dispatch: Dispatch = Dispatch.LEASE
     stream: StreamPolicy = field(default_factory=StreamPolicy)
     ready: ListPolicy = field(default_factory=ListPolicy)
@@ -135,6 +137,12 @@ class Policies:
     def largest(self, topic: str) -> int:
         """Return the most bytes that a payload of the topic may have."""
         return self(topic).max_payload_bytes
+
+    def durabilities(self) -> dict[str, Durability]:
+        """Return what must be waited for, by the setting that asks for it."""
+        asked = {f"topics.{topic}.durability": policy.durability for topic, policy in self.own.items()}
+        asked["defaults.durability"] = self.default.durability
+        return {setting: level for setting, level in asked.items() if level.waits}
 
     def pushed(self) -> dict[str, TopicPolicy]:
         """Return the topics whose timers the relay pushes."""

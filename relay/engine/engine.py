@@ -14,7 +14,9 @@ import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
 from relay.core.dispatch import Dispatch
-from relay.core.errors import GivenUp, PartlyDone, ServiceError, StoreRefused, TopicFull
+from relay.core.durability import STORED, Durability, needing
+from relay.core.errors import DurabilityMissed, GivenUp, PartlyDone, ServiceError, StoreRefused, TopicFull
+from relay.core.loop.call_ends import end_call_with
 from relay.core.outcomes import ACKED, Ending, Verb, nonces
 from relay.core.partitions import Layout, involved, topic_of
 from relay.core.policy import Policies, TopicPolicy
@@ -38,6 +40,8 @@ from relay.engine.claiming.timeline_loops import TimelineLoops
 from relay.engine.clock import Clock, SystemClock
 from relay.engine.coalescing.batch import Items, Result
 from relay.engine.coalescing.coalescer import Coalescer
+from relay.engine.coalescing.lane import AT_ONCE
+from relay.engine.coalescing.levels import Levels
 from relay.engine.delivery.dispatcher import Dispatcher
 from relay.engine.delivery.ended_leases import EndedLeases
 from relay.engine.delivery.lease_keeper import LeaseKeeper
@@ -76,6 +80,10 @@ FULL, GIVEN_UP = (
     Change.FULL,
     Change.GIVEN_UP,
 )  # a lookup for every timer of a batch is expensive: Python 3.11's enums do it in Python
+
+DURABLE_AT_ONCE, MOST_DURABLE = 700, 100_000
+"""The store calls that may be under way at once for a durability that is waited for, and the timers that may
+wait for one."""
 
 STALLED = 60.0
 """Seconds without a tick of the lease keeper after which the process counts as stuck."""
@@ -131,13 +139,16 @@ class Engine:
             self._clock,
             instruments,
         )
-        self._schedules: Coalescer[NewTimers, Scheduled] = Coalescer(
-            partial(self._shared, self._write),
-            _sizes,
-            attrgetter("timer_ids"),
-            NewTimers.joined,
-            self._clock,
-            stores.places,
+        self._schedules: Levels[NewTimers, Scheduled] = Levels(
+            lambda level: Coalescer(
+                partial(self._shared, self._write, level),
+                _sizes,
+                attrgetter("timer_ids"),
+                NewTimers.joined,
+                self._clock,
+                stores.places,
+                **_bounds(level),
+            )
         )
         self._registry = TopicRegistry(stores.topics, self._clock)
         self._topic_watch = TopicWatch(
@@ -152,13 +163,16 @@ class Engine:
             Mover(stores.moves, stores.layouts, policies, self._clock, instruments) if stores.moves else None
         )
         self._janitor = Janitor(stores.topics, stores.places, policies, self._clock, instruments)
-        self._cancels: Coalescer[list[str], Changed] = Coalescer(
-            partial(self._shared, self._store.cancel),
-            partial(map, len),
-            list,
-            _chained,
-            self._clock,
-            stores.places,
+        self._cancels: Levels[list[str], Changed] = Levels(
+            lambda level: Coalescer(
+                partial(self._shared, self._store.cancel, level),
+                partial(map, len),
+                list,
+                _chained,
+                self._clock,
+                stores.places,
+                **_bounds(level),
+            )
         )
         self._tickers: Tickers | None = None
         self._recurrences: Recurrences | None = None
@@ -228,14 +242,26 @@ class Engine:
         """Return the seconds after which a silent delivery of the topic is given up."""
         return self._policies(topic).lifetime
 
-    async def schedule(self, topic: str, timer: NewTimer) -> Scheduled:
-        """Store a timer; see `TimerStore.schedule`. Concurrent calls share a script call."""
-        began = self._clock.now()
+    def durability(self, topic: str, asked: Durability = STORED) -> Durability:
+        """Return what an OK of a change in the topic means: what was asked for, and never less than the
+        topic's own."""
+        return self._policies(topic).durability.joined(asked)
+
+    def _level(self, topic: str, asked: Durability) -> Durability:
+        level = self.durability(topic, asked)
+        if level.waits:
+            end_call_with(DurabilityMissed)
+        return level
+
+    async def schedule(self, topic: str, timer: NewTimer, asked: Durability = STORED) -> Scheduled:
+        """Store a timer; see `TimerStore.schedule`. Concurrent calls share a script call. Raises
+        `DurabilityMissed` if it is not as durable as it has to be."""
+        began, schedules = self._clock.now(), self._schedules[self._level(topic, asked)]
         timers, spans = self._tracing.schedule({topic: NewTimers.of((timer,))})
         with spans:
             result = await self._partitioning.begin(
                 topic,
-                lambda layout: self._schedules.submit(layout.partition(timer.timer_id), timers[topic]),
+                lambda layout: schedules.submit(layout.partition(timer.timer_id), timers[topic]),
             )
         self._instruments.schedule_took(topic, self._clock.now() - began, spans.context(topic, 0))
         if result.change is FULL:
@@ -243,13 +269,14 @@ class Engine:
         return result
 
     async def schedule_many(
-        self, timers: Mapping[str, NewTimers]
+        self, timers: Mapping[str, NewTimers], asked: Durability = STORED
     ) -> dict[str, list[Scheduled | ServiceError]]:
-        """Store many timers, which are given by topic. Each has a result or an error of its own."""
+        """Store many timers, which are given by topic. Each has a result or an error of its own. Raises
+        `TooMany`."""
         began = self._clock.now()
         timers, spans = self._tracing.schedule(timers, batch=True)
         with spans:
-            results = await self._partitioning.schedule(timers, self._schedules.submit_many)
+            results = await self._partitioning.schedule(timers, partial(self._submit, asked))
             failed = {topic: _failed(some) for topic, some in results.items()}
             for topic, failures in failed.items():
                 for place, failure in failures.items():
@@ -261,6 +288,27 @@ class Engine:
             for place, result in enumerate(some):
                 if isinstance(result, Scheduled) and result.change is FULL:
                     some[place] = self._full(topic)
+        return results
+
+    async def _submit(
+        self, asked: Durability, timers: Mapping[str, NewTimers]
+    ) -> dict[str, list[Scheduled | ServiceError]]:
+        """Bring timers, which are given by partition, to the coalescers of their levels, all at once."""
+        by_level: dict[Durability, dict[str, NewTimers]] = {}
+        for partition, some in timers.items():
+            by_level.setdefault(self._level(partition, asked), {})[partition] = some
+        results: dict[str, list[Scheduled | ServiceError]] = {}
+        if len(by_level) < 2:
+            for level, brought in by_level.items():
+                results = await self._schedules[level].submit_many(brought)
+            return results
+
+        async def submit(level: Durability, brought: dict[str, NewTimers]) -> None:
+            results.update(await self._schedules[level].submit_many(brought))
+
+        async with anyio.create_task_group() as tasks:
+            for level, brought in by_level.items():
+                tasks.start_soon(submit, level, brought)
         return results
 
     async def _write(
@@ -289,16 +337,29 @@ class Engine:
     def _full(self, topic: str) -> TopicFull:
         return TopicFull.of(topic, self._policies(topic).max_waiting)
 
-    async def cancel(self, topic: str, timer_id: str, condition: Condition = NO_CONDITION) -> Changed:
-        """Remove a timer for which the condition holds; see `TimerStore.cancel`."""
+    async def cancel(
+        self,
+        topic: str,
+        timer_id: str,
+        condition: Condition = NO_CONDITION,
+        asked: Durability = STORED,
+    ) -> Changed:
+        """Remove a timer for which the condition holds; see `TimerStore.cancel`. Raises
+        `DurabilityMissed`."""
+        level = self._level(topic, asked)
         if condition == NO_CONDITION:
+            cancels = self._cancels[level]
             return await self._partitioning.begin(
-                topic, lambda layout: self._cancels.submit(layout.partition(timer_id), [timer_id])
+                topic, lambda layout: cancels.submit(layout.partition(timer_id), [timer_id])
             )
-        cancel = partial(self._store.cancel, condition=condition)
-        (changed,) = await self._partitioning.begin(
-            topic, lambda layout: self._written(cancel, layout.partition(timer_id), [timer_id])
-        )
+
+        async def cancel(layout: Layout) -> list[Changed]:
+            with needing(level):
+                return await self._written(
+                    partial(self._store.cancel, condition=condition), layout.partition(timer_id), [timer_id]
+                )
+
+        (changed,) = await self._partitioning.begin(topic, cancel)
         return changed
 
     async def cancel_occurrences(self, topic: str, recurrence_id: str) -> int:
@@ -332,13 +393,16 @@ class Engine:
     async def _shared(
         self,
         write: Callable[..., Awaitable[list[Made]]],
+        level: Durability,
         partition: str,
         items: Items,
         deadlines: Sequence[float],
     ) -> list[Made | ServiceError]:
-        """Write for several producers; `deadlines` are those of `TimerStore.schedule`."""
+        """Write for several producers, who asked for this level; `deadlines` are those of
+        `TimerStore.schedule`."""
         try:
-            results = await self._written(partial(write, deadlines=deadlines), partition, items)
+            with needing(level):
+                results = await self._written(partial(write, deadlines=deadlines), partition, items)
         except PartlyDone as partly:
             return [
                 GivenUp() if not isinstance(each, ServiceError) and each.change is GIVEN_UP else each
@@ -601,6 +665,13 @@ class Engine:
             self._promotions, self._topics, names, self._redis_health, self._clock, self._instruments
         )
         tasks.start_soon(tidier.run)
+
+
+def _bounds(level: Durability) -> dict[str, int]:
+    """How much may be under way, and wait, for a level."""
+    if level.waits:
+        return {"at_once": DURABLE_AT_ONCE, "most": MOST_DURABLE}
+    return {"at_once": AT_ONCE, "most": 0}
 
 
 def _sizes(timers: NewTimers) -> Iterable[int]:

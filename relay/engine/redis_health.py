@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import anyio
 
-from relay.core.errors import GivenUp, StoreError, StoreUnavailable
+from relay.core.errors import DurabilityMissed, GivenUp, StoreError, StoreUnavailable
 from relay.core.loop.wakeup import Wakeup
 from relay.core.pacing import FailureBackoff, Jitter
 from relay.core.ports import Places
@@ -182,6 +182,9 @@ class RedisHealth:
             answer = await call
         except GivenUp:
             raise  # it came too late for its caller, which says nothing of Redis
+        except DurabilityMissed as failure:  # Redis has answered, and others find out whether it still does
+            self._instruments.count(STORE_ERRORS, type(failure).__name__)
+            raise
         except StoreUnavailable as failure:
             self.failed(topic, failure, health)
             raise

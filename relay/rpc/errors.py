@@ -34,6 +34,9 @@ Service = TypeVar("Service", bound=Timed)
 
 log = logging.getLogger(__name__)
 
+DOMAIN = "relay"
+"""That of the reasons in google.rpc.ErrorInfo."""
+
 CODES = {status.value[0]: status for status in StatusCode}
 
 
@@ -49,9 +52,13 @@ def details(failure: ServiceError) -> list[Message]:
             field=failure.field, description=failure.problem
         )
         return [error_details_pb2.BadRequest(field_violations=[violation])]
-    if code(failure) is StatusCode.UNAVAILABLE:
-        return [error_details_pb2.RetryInfo(retry_delay=Duration(seconds=kind(failure).retry_after or 0))]
-    return []
+    if code(failure) is not StatusCode.UNAVAILABLE:
+        return []
+    what = kind(failure)
+    retry = error_details_pb2.RetryInfo(retry_delay=Duration(seconds=what.retry_after or 0))
+    if not what.reason:
+        return [retry]
+    return [retry, error_details_pb2.ErrorInfo(reason=what.reason, domain=DOMAIN)]
 
 
 async def abort(context: Context, failure: ServiceError) -> NoReturn:

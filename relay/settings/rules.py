@@ -10,6 +10,7 @@ from typing import Any
 
 from relay.core import validate
 from relay.core.dispatch import Dispatch
+from relay.core.durability import FORMS, Durability
 from relay.core.endpoints import addresses, redis_url
 from relay.core.errors import InvalidField
 from relay.core.partitions import MAX_PARTITIONS, is_count
@@ -204,6 +205,14 @@ def dispatch_fits(dispatch: str, *, mode: str, group: str) -> None:
         raise Misfit("stream.group", "must name the application, as in billing, since dispatch is stream")
     if dispatch == "list" and mode == "push":
         raise Misfit("delivery.mode", "must be stream, since dispatch is list: workers take what is there")
+
+
+def durability(value: str) -> str:
+    """Check a topic's durability. Raises `ValueError`."""
+    try:
+        return str(Durability.parse(value))
+    except ValueError:
+        raise ValueError(f"must be {FORMS}, got {value!r}") from None
 
 
 def partitions(value: int) -> int:

@@ -17,6 +17,7 @@ from pydantic import (
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from relay.core.dispatch import Dispatch, ListPolicy, Reclaim, StreamPolicy
+from relay.core.durability import Durability
 from relay.core.endpoints.listener_bounds import CallBounds, ConnectionBounds
 from relay.core.endpoints.redis_url import with_credentials
 from relay.core.endpoints.secrets import MASK, mask
@@ -600,6 +601,13 @@ class PolicySettings(Section):
         ge=1,
         le=MAX_PARTITIONS,
     )
+    durability: Annotated[str, AfterValidator(rules.durability)] = field(
+        "stored",
+        "",
+        "What the OK of Schedule and Cancel means: `stored`; `fsync`, on the server's disk; `replicas:1` to "
+        "`replicas:5`, at this number of replicas; both as in `fsync+replicas:1`. A call may ask for more. "
+        "See [durability.md](../how-to/durability.md).",
+    )
     journal: bool = field(
         False, "", "Record every change of the topic's timers in Redis. See [journal.md](journal.md)."
     )
@@ -630,6 +638,7 @@ class PolicySettings(Section):
         own = self.model_dump(exclude={"delivery", "retry", "dead_letters", "dispatch", "stream", "list"})
         if self.dispatch == "stream":
             own["lease_ttl"] = self.stream.min_idle_time
+        own["durability"] = Durability.parse(self.durability)
         return TopicPolicy(
             **own,
             dispatch=Dispatch(self.dispatch),

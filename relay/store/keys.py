@@ -66,8 +66,9 @@ class KeyNames:
         """One key of a topic, by the name that the scripts' headers have for it. `group` is one of those that
         read the topic's stream, `consumer` one of its readers, `run` a load's; none has a colon, so that no
         two of two topics meet in one key. `absent` is a key that nobody ever writes, `layout` the one that
-        holds the layout that the partition has seen last, `move` what is on its way from it or to it, and
-        `relays` which relays poll the topic; recurrences have those of `RECURRENCES`."""
+        holds the layout that the partition has seen last, `move` what is on its way from it or to it,
+        `relays` which relays poll the topic, and `written` one that is never there (see `lib/written.lua`);
+        recurrences have those of `RECURRENCES`."""
         if name in ("pace", "calendars"):  # of no topic
             return str(getattr(self, name))
         if name == "absent":  # for the script that is about no topic, beside its only key
@@ -79,7 +80,12 @@ class KeyNames:
             return f"{self.leases}:{self._tag(topic)}"
         if name == "first":
             return f"{self.leases}:{self._tag(topic)}{FIRST}"
-        if name in ("move", "relays", *RECURRENCES):  # under a prefix that the user of every relay may write
+        if name in (
+            "move",
+            "relays",
+            "written",
+            *RECURRENCES,
+        ):  # under a prefix that the user of every relay may write
             return f"{self.leases}:{self._tag(topic)}#{name}"
         of_group = f"{group}:" if name in ("retries", "group", "latest") else ""
         of_run = f"{run}:" if name == "ledger" else ""

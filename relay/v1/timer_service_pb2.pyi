@@ -34,38 +34,44 @@ ON_CONFLICT_KEEP_LATEST: OnConflict
 ON_CONFLICT_KEEP_EXISTING: OnConflict
 
 class ScheduleRequest(_message.Message):
-    __slots__ = ("timer", "mode", "condition", "on_conflict")
+    __slots__ = ("timer", "mode", "condition", "on_conflict", "durability")
     TIMER_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
     CONDITION_FIELD_NUMBER: _ClassVar[int]
     ON_CONFLICT_FIELD_NUMBER: _ClassVar[int]
+    DURABILITY_FIELD_NUMBER: _ClassVar[int]
     timer: _timer_pb2.TimerSpec
     mode: ScheduleMode
     condition: _timer_pb2.Condition
     on_conflict: OnConflict
-    def __init__(self, timer: _Optional[_Union[_timer_pb2.TimerSpec, _Mapping]] = ..., mode: _Optional[_Union[ScheduleMode, str]] = ..., condition: _Optional[_Union[_timer_pb2.Condition, _Mapping]] = ..., on_conflict: _Optional[_Union[OnConflict, str]] = ...) -> None: ...
+    durability: str
+    def __init__(self, timer: _Optional[_Union[_timer_pb2.TimerSpec, _Mapping]] = ..., mode: _Optional[_Union[ScheduleMode, str]] = ..., condition: _Optional[_Union[_timer_pb2.Condition, _Mapping]] = ..., on_conflict: _Optional[_Union[OnConflict, str]] = ..., durability: _Optional[str] = ...) -> None: ...
 
 class ScheduleResponse(_message.Message):
-    __slots__ = ("timer", "replaced", "result", "delivery_under_way")
+    __slots__ = ("timer", "replaced", "result", "delivery_under_way", "reached")
     TIMER_FIELD_NUMBER: _ClassVar[int]
     REPLACED_FIELD_NUMBER: _ClassVar[int]
     RESULT_FIELD_NUMBER: _ClassVar[int]
     DELIVERY_UNDER_WAY_FIELD_NUMBER: _ClassVar[int]
+    REACHED_FIELD_NUMBER: _ClassVar[int]
     timer: _timer_pb2.Timer
     replaced: bool
     result: _timer_pb2.ChangeResult
     delivery_under_way: bool
-    def __init__(self, timer: _Optional[_Union[_timer_pb2.Timer, _Mapping]] = ..., replaced: bool = ..., result: _Optional[_Union[_timer_pb2.ChangeResult, str]] = ..., delivery_under_way: bool = ...) -> None: ...
+    reached: str
+    def __init__(self, timer: _Optional[_Union[_timer_pb2.Timer, _Mapping]] = ..., replaced: bool = ..., result: _Optional[_Union[_timer_pb2.ChangeResult, str]] = ..., delivery_under_way: bool = ..., reached: _Optional[str] = ...) -> None: ...
 
 class ScheduleBatchRequest(_message.Message):
-    __slots__ = ("timers", "mode", "on_conflict")
+    __slots__ = ("timers", "mode", "on_conflict", "durability")
     TIMERS_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
     ON_CONFLICT_FIELD_NUMBER: _ClassVar[int]
+    DURABILITY_FIELD_NUMBER: _ClassVar[int]
     timers: _containers.RepeatedCompositeFieldContainer[_timer_pb2.TimerSpec]
     mode: ScheduleMode
     on_conflict: OnConflict
-    def __init__(self, timers: _Optional[_Iterable[_Union[_timer_pb2.TimerSpec, _Mapping]]] = ..., mode: _Optional[_Union[ScheduleMode, str]] = ..., on_conflict: _Optional[_Union[OnConflict, str]] = ...) -> None: ...
+    durability: str
+    def __init__(self, timers: _Optional[_Iterable[_Union[_timer_pb2.TimerSpec, _Mapping]]] = ..., mode: _Optional[_Union[ScheduleMode, str]] = ..., on_conflict: _Optional[_Union[OnConflict, str]] = ..., durability: _Optional[str] = ...) -> None: ...
 
 class ScheduleBatchResponse(_message.Message):
     __slots__ = ("results",)
@@ -82,17 +88,19 @@ class ScheduleResult(_message.Message):
     def __init__(self, scheduled: _Optional[_Union[ScheduleResponse, _Mapping]] = ..., error: _Optional[_Union[ItemError, _Mapping]] = ...) -> None: ...
 
 class ItemError(_message.Message):
-    __slots__ = ("code", "message", "field")
+    __slots__ = ("code", "message", "field", "reason")
     CODE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     FIELD_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
     code: int
     message: str
     field: str
-    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., field: _Optional[str] = ...) -> None: ...
+    reason: str
+    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., field: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class ScheduleColumnsRequest(_message.Message):
-    __slots__ = ("topic", "timer_ids", "payloads", "due_times_us", "delays_us", "headers", "content_type", "mode", "on_conflict", "debounce", "at_most", "spread")
+    __slots__ = ("topic", "timer_ids", "payloads", "due_times_us", "delays_us", "headers", "content_type", "mode", "on_conflict", "debounce", "at_most", "spread", "durability")
     class HeadersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -112,6 +120,7 @@ class ScheduleColumnsRequest(_message.Message):
     DEBOUNCE_FIELD_NUMBER: _ClassVar[int]
     AT_MOST_FIELD_NUMBER: _ClassVar[int]
     SPREAD_FIELD_NUMBER: _ClassVar[int]
+    DURABILITY_FIELD_NUMBER: _ClassVar[int]
     topic: str
     timer_ids: _containers.RepeatedScalarFieldContainer[str]
     payloads: _containers.RepeatedScalarFieldContainer[bytes]
@@ -124,10 +133,11 @@ class ScheduleColumnsRequest(_message.Message):
     debounce: _duration_pb2.Duration
     at_most: _duration_pb2.Duration
     spread: _duration_pb2.Duration
-    def __init__(self, topic: _Optional[str] = ..., timer_ids: _Optional[_Iterable[str]] = ..., payloads: _Optional[_Iterable[bytes]] = ..., due_times_us: _Optional[_Iterable[int]] = ..., delays_us: _Optional[_Iterable[int]] = ..., headers: _Optional[_Mapping[str, str]] = ..., content_type: _Optional[str] = ..., mode: _Optional[_Union[ScheduleMode, str]] = ..., on_conflict: _Optional[_Union[OnConflict, str]] = ..., debounce: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., at_most: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., spread: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    durability: str
+    def __init__(self, topic: _Optional[str] = ..., timer_ids: _Optional[_Iterable[str]] = ..., payloads: _Optional[_Iterable[bytes]] = ..., due_times_us: _Optional[_Iterable[int]] = ..., delays_us: _Optional[_Iterable[int]] = ..., headers: _Optional[_Mapping[str, str]] = ..., content_type: _Optional[str] = ..., mode: _Optional[_Union[ScheduleMode, str]] = ..., on_conflict: _Optional[_Union[OnConflict, str]] = ..., debounce: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., at_most: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., spread: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., durability: _Optional[str] = ...) -> None: ...
 
 class ScheduleColumnsResponse(_message.Message):
-    __slots__ = ("due_times_us", "results", "errors", "deliveries_under_way")
+    __slots__ = ("due_times_us", "results", "errors", "deliveries_under_way", "reached")
     class ErrorsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -139,33 +149,39 @@ class ScheduleColumnsResponse(_message.Message):
     RESULTS_FIELD_NUMBER: _ClassVar[int]
     ERRORS_FIELD_NUMBER: _ClassVar[int]
     DELIVERIES_UNDER_WAY_FIELD_NUMBER: _ClassVar[int]
+    REACHED_FIELD_NUMBER: _ClassVar[int]
     due_times_us: _containers.RepeatedScalarFieldContainer[int]
     results: _containers.RepeatedScalarFieldContainer[_timer_pb2.ChangeResult]
     errors: _containers.MessageMap[int, ItemError]
     deliveries_under_way: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, due_times_us: _Optional[_Iterable[int]] = ..., results: _Optional[_Iterable[_Union[_timer_pb2.ChangeResult, str]]] = ..., errors: _Optional[_Mapping[int, ItemError]] = ..., deliveries_under_way: _Optional[_Iterable[int]] = ...) -> None: ...
+    reached: str
+    def __init__(self, due_times_us: _Optional[_Iterable[int]] = ..., results: _Optional[_Iterable[_Union[_timer_pb2.ChangeResult, str]]] = ..., errors: _Optional[_Mapping[int, ItemError]] = ..., deliveries_under_way: _Optional[_Iterable[int]] = ..., reached: _Optional[str] = ...) -> None: ...
 
 class CancelRequest(_message.Message):
-    __slots__ = ("topic", "timer_id", "condition")
+    __slots__ = ("topic", "timer_id", "condition", "durability")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     TIMER_ID_FIELD_NUMBER: _ClassVar[int]
     CONDITION_FIELD_NUMBER: _ClassVar[int]
+    DURABILITY_FIELD_NUMBER: _ClassVar[int]
     topic: str
     timer_id: str
     condition: _timer_pb2.Condition
-    def __init__(self, topic: _Optional[str] = ..., timer_id: _Optional[str] = ..., condition: _Optional[_Union[_timer_pb2.Condition, _Mapping]] = ...) -> None: ...
+    durability: str
+    def __init__(self, topic: _Optional[str] = ..., timer_id: _Optional[str] = ..., condition: _Optional[_Union[_timer_pb2.Condition, _Mapping]] = ..., durability: _Optional[str] = ...) -> None: ...
 
 class CancelResponse(_message.Message):
-    __slots__ = ("cancelled", "result", "message", "delivery_under_way")
+    __slots__ = ("cancelled", "result", "message", "delivery_under_way", "reached")
     CANCELLED_FIELD_NUMBER: _ClassVar[int]
     RESULT_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     DELIVERY_UNDER_WAY_FIELD_NUMBER: _ClassVar[int]
+    REACHED_FIELD_NUMBER: _ClassVar[int]
     cancelled: bool
     result: _timer_pb2.ChangeResult
     message: str
     delivery_under_way: bool
-    def __init__(self, cancelled: bool = ..., result: _Optional[_Union[_timer_pb2.ChangeResult, str]] = ..., message: _Optional[str] = ..., delivery_under_way: bool = ...) -> None: ...
+    reached: str
+    def __init__(self, cancelled: bool = ..., result: _Optional[_Union[_timer_pb2.ChangeResult, str]] = ..., message: _Optional[str] = ..., delivery_under_way: bool = ..., reached: _Optional[str] = ...) -> None: ...
 
 class RunTimerRequest(_message.Message):
     __slots__ = ("topic", "timer_id")

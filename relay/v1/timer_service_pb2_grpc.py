@@ -38,10 +38,13 @@ class TimerServiceStub(object):
     - UNAVAILABLE without RetryInfo says that the relay is away. The same holds when your own deadline
     passes (DEADLINE_EXCEEDED): nothing is known to be stored, and from your deadline on nothing will
     be. Retry then, and not before: a try that acts after the next one would undo what came of that.
+    - UNAVAILABLE with google.rpc.ErrorInfo, reason NOT_DURABLE, says that the change stands, or may stand, but
+    was not as durable in time as was asked. Repeat it under the same timer_id: it is OK once what stands
+    is durable.
     - RESOURCE_EXHAUSTED: the topic holds `max_waiting` timers, or Redis is full, and nothing was
     stored; or the message has more than `grpc.max_message_bytes` (16 MiB unless set otherwise).
-    - FAILED_PRECONDITION: one of the topic's keys in Redis holds something else. Somebody has to
-    look.
+    - FAILED_PRECONDITION: one of the topic's keys in Redis holds something else, or the server can't give
+    the durability that was asked for. Somebody has to look, and the message says what to set.
 
     All calls may be repeated, as long as they name their timer.
     """
@@ -102,17 +105,20 @@ class TimerServiceServicer(object):
     - UNAVAILABLE without RetryInfo says that the relay is away. The same holds when your own deadline
     passes (DEADLINE_EXCEEDED): nothing is known to be stored, and from your deadline on nothing will
     be. Retry then, and not before: a try that acts after the next one would undo what came of that.
+    - UNAVAILABLE with google.rpc.ErrorInfo, reason NOT_DURABLE, says that the change stands, or may stand, but
+    was not as durable in time as was asked. Repeat it under the same timer_id: it is OK once what stands
+    is durable.
     - RESOURCE_EXHAUSTED: the topic holds `max_waiting` timers, or Redis is full, and nothing was
     stored; or the message has more than `grpc.max_message_bytes` (16 MiB unless set otherwise).
-    - FAILED_PRECONDITION: one of the topic's keys in Redis holds something else. Somebody has to
-    look.
+    - FAILED_PRECONDITION: one of the topic's keys in Redis holds something else, or the server can't give
+    the durability that was asked for. Somebody has to look, and the message says what to set.
 
     All calls may be repeated, as long as they name their timer.
     """
 
     def Schedule(self, request, context):
-        """Schedule stores one timer. An OK answer means: stored, and it will end delivered and
-        acknowledged, rejected, cancelled or replaced, whatever dies meanwhile.
+        """Schedule stores one timer. An OK answer means: stored, as durably as `reached` says, and it will end
+        delivered and acknowledged, rejected, cancelled or replaced, whatever dies meanwhile.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -227,10 +233,13 @@ class TimerService(object):
     - UNAVAILABLE without RetryInfo says that the relay is away. The same holds when your own deadline
     passes (DEADLINE_EXCEEDED): nothing is known to be stored, and from your deadline on nothing will
     be. Retry then, and not before: a try that acts after the next one would undo what came of that.
+    - UNAVAILABLE with google.rpc.ErrorInfo, reason NOT_DURABLE, says that the change stands, or may stand, but
+    was not as durable in time as was asked. Repeat it under the same timer_id: it is OK once what stands
+    is durable.
     - RESOURCE_EXHAUSTED: the topic holds `max_waiting` timers, or Redis is full, and nothing was
     stored; or the message has more than `grpc.max_message_bytes` (16 MiB unless set otherwise).
-    - FAILED_PRECONDITION: one of the topic's keys in Redis holds something else. Somebody has to
-    look.
+    - FAILED_PRECONDITION: one of the topic's keys in Redis holds something else, or the server can't give
+    the durability that was asked for. Somebody has to look, and the message says what to set.
 
     All calls may be repeated, as long as they name their timer.
     """

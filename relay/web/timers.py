@@ -6,6 +6,7 @@ from typing import Any
 
 from google.protobuf.message import Message
 
+from relay.core.durability import STORED as STORED_LEVEL
 from relay.core.errors import InvalidField
 from relay.v1 import timer_pb2 as pb
 from relay.v1 import timer_service_pb2 as service
@@ -13,7 +14,7 @@ from relay.web import forms
 from relay.web.operations import Answer, ApiCall, Calls, Operation, timer_path
 
 STORED = (pb.CHANGE_RESULT_CREATED, pb.CHANGE_RESULT_REPLACED)
-ABOUT = ("mode", "on_conflict", "condition")
+ABOUT = ("mode", "on_conflict", "condition", "durability")
 """The fields of a ScheduleRequest, which stand beside those of its timer."""
 
 
@@ -69,7 +70,9 @@ async def batch(calls: Calls, call: ApiCall) -> Answer:
         _rename(result.error, given)
     value = forms.write(answer)
     for result in value["results"]:
-        forms.drop_content(result.get("scheduled", {}).get("timer", {}))
+        if "scheduled" in result:
+            forms.drop_content(result["scheduled"].get("timer", {}))
+            _say_reached(result["scheduled"])
     return Answer(value)
 
 
@@ -83,10 +86,13 @@ def _rename(error: service.ItemError, given: dict[str, str]) -> None:
 async def cancel(calls: Calls, call: ApiCall) -> Answer:
     """Cancel a timer. It is not an error if there is none, so the call can be repeated."""
     request = service.CancelRequest(topic=call.path["topic"], timer_id=call.path["timer_id"])
+    request.durability = call.query.get("durability", "")
     conditional = call.read_query(request.condition)
     answer = await calls.timers.cancel(request)
     kept = answer.result in (pb.CHANGE_RESULT_IN_FLIGHT, pb.CHANGE_RESULT_UNCHANGED)
-    return Answer(forms.write(answer), held=not (conditional and kept))
+    value = forms.write(answer)
+    _say_reached(value)
+    return Answer(value, held=not (conditional and kept))
 
 
 async def run(calls: Calls, call: ApiCall) -> Answer:
@@ -114,9 +120,16 @@ async def page(calls: Calls, call: ApiCall) -> Answer:
 def _brief(message: Message) -> dict[str, Any]:
     """Remove the fields of timers that only `get` fills."""
     value = forms.write(message)
+    _say_reached(value)
     for timer in (value.get("timer"), *value.get("timers", ())):
         forms.drop_content(timer or {})
     return value
+
+
+def _say_reached(value: dict[str, Any]) -> None:
+    """Write the durability of an answer in full: gRPC leaves `stored` out."""
+    if value.get("reached") == "":
+        value["reached"] = str(STORED_LEVEL)
 
 
 TIMERS = "/v1/topics/{topic}/timers"
@@ -168,8 +181,11 @@ OPERATIONS = (
         cancel,
         "Cancel a timer, even while it is being delivered. A missing timer is not an error.",
         service.CancelResponse,
-        query=dict.fromkeys(("only_if_pending", "due_time"), pb.Condition),
-        problems=(412,),
+        query={
+            **dict.fromkeys(("only_if_pending", "due_time"), pb.Condition),
+            "durability": service.CancelRequest,
+        },
+        problems=(412, 429),
     ),
     Operation(
         "POST",

@@ -30,6 +30,7 @@ class Double(timer_service_pb2_grpc.TimerServiceServicer):
         self.refusal: tuple[grpc.StatusCode, str, str] | None = None
         self.health = health.HealthServicer()
         self.topics = TopicDouble()
+        self.knows_durability = True
         self.target = ""
 
     def serving(self, is_serving: bool) -> None:
@@ -64,7 +65,11 @@ class Double(timer_service_pb2_grpc.TimerServiceServicer):
         self.timers[spec.topic, spec.timer_id] = timer
         result = timer_pb2.CHANGE_RESULT_REPLACED if replaced else timer_pb2.CHANGE_RESULT_CREATED
         return pb.ScheduleResponse(
-            timer=without_content(timer), replaced=replaced, result=result, delivery_under_way=under_way
+            timer=without_content(timer),
+            replaced=replaced,
+            result=result,
+            delivery_under_way=under_way,
+            reached=self._reached(request),
         )
 
     def Cancel(self, request: pb.CancelRequest, context: Any) -> pb.CancelResponse:
@@ -72,7 +77,13 @@ class Double(timer_service_pb2_grpc.TimerServiceServicer):
         under_way = self._under_way(request)
         found = self.timers.pop((request.topic, request.timer_id), None) is not None
         result = timer_pb2.CHANGE_RESULT_CANCELLED if found else timer_pb2.CHANGE_RESULT_NOT_FOUND
-        return pb.CancelResponse(cancelled=found, result=result, delivery_under_way=under_way)
+        reached = self._reached(request)
+        return pb.CancelResponse(
+            cancelled=found, result=result, delivery_under_way=under_way, reached=reached
+        )
+
+    def _reached(self, request: pb.ScheduleRequest | pb.CancelRequest) -> str:
+        return request.durability if self.knows_durability else ""
 
     def RunTimer(self, request: pb.RunTimerRequest, context: Any) -> pb.RunTimerResponse:
         self._refuse(context)

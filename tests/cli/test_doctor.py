@@ -68,7 +68,7 @@ def test_nothing_wrong(doctor: Any, kind: Kind) -> None:
         seen = doctor(well, topics={"orders": {}})
         assert (seen.code, seen.results("wrong"), seen.results("note")) == (0, [], [])
         assert seen.results("ok") == [
-            *("settings", "redis", "eviction", "persistence", "clock", "latency"),
+            *("settings", "redis", "eviction", "persistence", "durability", "clock", "latency"),
             *("permissions", "wake hints", "topics", "nodes"),
         ]
         with well.client() as client:
@@ -184,6 +184,31 @@ def test_persistence(doctor: Any, save: str, words: str) -> None:
         seen = doctor(volatile)
     assert (seen.code, seen.of("persistence")[0]) == (0, "note")
     assert words in seen.of("persistence")[1]
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({}, "an OK can mean stored, fsync; no replica is online"),
+        (
+            {"appendonly": "no"},
+            "an OK can mean stored; fsync needs the server's append-only file, which is off",
+        ),
+        ({"appendfsync": "no"}, "fsync needs appendfsync everysec or always"),
+    ],
+    ids=["file", "none", "never-synced"],
+)
+def test_durability(doctor: Any, config: dict[str, str], words: str) -> None:
+    """What the server can give; and a setting that asks for what it can't is wrong."""
+    with server(config=config) as there:
+        seen = doctor(there, topics={"orders": {"durability": "fsync"}})
+    first, *others = seen.all_of("durability")
+    assert first["result"] == "ok"
+    assert words in first["message"]
+    assert bool(others) == bool(config)
+    for line in others:
+        assert line["result"] == "wrong"
+        assert line["message"].startswith("topics.orders.durability: fsync needs ")
 
 
 def test_full(doctor: Any) -> None:

@@ -43,6 +43,7 @@ def test_schedule_sends_all_that_was_given(run: Run, double: Double) -> None:
         "attempts": 0,
         "replaced": False,
         "delivery_under_way": False,
+        "durability": "stored",
         "result": "created",
     }
     timer = double.timers["t", "x"]
@@ -222,8 +223,23 @@ def test_cancel(run: Run) -> None:
     result = run("cancel", "t", "x", "--json")
     assert result.exit_code == 3
     told = {"topic": "t", "timer_id": "x", "cancelled": False, "delivery_under_way": False}
+    told |= {"durability": "stored"}
     assert json.loads(result.stdout) == told
     assert result.stderr == "relay: there is no timer t/x\n"
+
+
+def test_durability(run: Run, double: Double) -> None:
+    """People see it where it is more than usual, and programs always do. A relay that is too old to know it
+    is not taken for one that waited."""
+    told = run("schedule", "t", "--id", "x", "--in", "1", "--durability", "fsync+replicas:1")
+    assert told.stdout == "scheduled t/x for 2030-01-01T00:00:01.000000Z (fsync+replicas:1)\n"
+    told = run("schedule", "t", "--id", "x", "--in", "1", "--durability", "fsync", "--json")
+    assert json.loads(told.stdout)["durability"] == "fsync"
+    assert run("cancel", "t", "x", "--durability", "replicas:2").stdout == "cancelled t/x (replicas:2)\n"
+    double.knows_durability = False
+    old = run("schedule", "t", "--in", "1", "--durability", "fsync")
+    assert old.exit_code == 1
+    assert "durability: the relay does not know it, and the change is stored: update the relay" in old.stderr
 
 
 def test_get_for_people(run: Run) -> None:

@@ -94,7 +94,7 @@ class CountingWire:
 
 def batch(*timer_ids: str) -> timer_calls.Steps[list[ScheduleResult]]:
     timers = [NewTimer(topic="t", payload=b"", delay=1, timer_id=timer_id) for timer_id in timer_ids]
-    return batches.schedule_batch(timers, create_only=False, on_conflict=None, timeout=60)
+    return batches.schedule_batch(timers, create_only=False, on_conflict=None, durability="", timeout=60)
 
 
 async def test_the_calls_of_a_big_batch_overlap() -> None:
@@ -203,7 +203,7 @@ async def test_what_columns_answer(relay: ScriptedRelay, client: RelayClient) ->
 )
 def test_what_was_left_as_it_is(number: Any, result: ChangeResult, state: TimerState) -> None:
     """Of columns and of a single result alike: only the due time is known."""
-    told = ScheduleResult("id", None, ("topic", 7, number, False)).timer
+    told = ScheduleResult("id", None, ("topic", 7, number, False, "stored")).timer
     assert told is not None
     assert (told.result, told.state, told.replaced, bool(told.result)) == (result, state, False, False)
     assert told.due_time == datetime(1970, 1, 1, 0, 0, 0, 7, tzinfo=UTC)

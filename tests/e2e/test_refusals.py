@@ -71,6 +71,19 @@ def test_eviction(stage: Stage, policy: str) -> None:
     stage.relay("allowed", {"RELAY_REDIS__ALLOW_EVICTION": "true"})
 
 
+@pytest.mark.parametrize(
+    ("level", "advice"),
+    [("fsync", "set appendonly to yes"), ("replicas:1", "the server has 0 that are online")],
+)
+def test_durability(stage: Stage, level: str, advice: str) -> None:
+    """A server that can't give what a topic is to have is refused by the setting's name."""
+    said = refusal(stage, {f"RELAY_TOPICS__{TOPIC}__DURABILITY": level}, url=stage.redis().url)
+    assert said.startswith(f"topics.{TOPIC}.durability: {level} needs ")
+    assert advice in said
+    by_default = refusal(stage, {"RELAY_DEFAULTS__DURABILITY": level}, name="by-default")
+    assert by_default.startswith("defaults.durability: ")
+
+
 @pytest.mark.parametrize("policy", ["allkeys-lfu", "noeviction"])
 def test_eviction_without_config(stage: Stage, policy: str) -> None:
     """Where CONFIG is forbidden, as in managed services, the policy is known all the same."""

@@ -8,6 +8,7 @@ from itertools import count
 
 import pytest
 
+from relay.core.durability import STORED
 from relay.core.errors import GivenUp, OtherLayout, PartlyDone, StoreUnavailable, TopicFull
 from relay.core.outcomes import ACKED, Extension
 from relay.core.partitions import Layout
@@ -80,7 +81,7 @@ async def test_the_timers_of_a_topic_of_one_partition_are_brought_as_they_came(w
     one = world.layouts.put("one", 1)
     brought = {TOPIC: batch("a"), "one": batch("b")}
     seen: dict[str, NewTimers] = {}
-    submit = world.engine._schedules.submit_many
+    submit = world.engine._schedules[STORED].submit_many
 
     async def watched(timers: dict[str, NewTimers]) -> dict[str, list[Scheduled | Exception]]:
         seen.update(timers)

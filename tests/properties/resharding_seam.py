@@ -70,10 +70,10 @@ def node(number: int) -> int:
 class Seam(Server):
     """A server of which each call is a `Step`."""
 
-    async def _run(self, prepared: Prepared) -> Any:
-        command = prepared.command(FOREVER)
+    async def _run(self, prepared: Prepared, topic: str) -> tuple[Any, float]:
+        command, verb = prepared.command(FOREVER), prepared.script.name.partition("+")[0]
         with translated_errors():
-            return await Step(prepared.script.name.partition("+")[0], prepared.keys[0], command, prepared)
+            return await Step(verb, prepared.keys[0], command, prepared), 0.0
 
     async def ask(self, *command: Argument) -> Any:
         with translated_errors():

@@ -12,6 +12,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.rpc import error_details_pb2
 
 from relay.api.timers import STRETCH, TimerCalls
+from relay.core.durability import STORED
 from relay.core.errors import OtherLayout, StoreFull, StoreRefused, StoreUnavailable, WrongKeyType
 from relay.v1 import timer_pb2
 from relay.v1.timer_service_pb2 import (
@@ -412,7 +413,7 @@ async def test_many_concurrent_calls_share_few_store_calls(relay: Served) -> Non
     calls = [asyncio.ensure_future(relay.timers.Schedule(request)) for request in requests]
 
     async def all_wait() -> bool:
-        return relay.engine._schedules.waiting + len(relay.store.items("schedule")) == 200
+        return relay.engine._schedules[STORED].waiting + len(relay.store.items("schedule")) == 200
 
     await until(all_wait, "the calls gather")
     before = relay.store.count("schedule")

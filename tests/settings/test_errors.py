@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from relay.core.durability import FORMS
 from relay.settings import SettingsError, doubtful, load
 
 
@@ -130,6 +131,10 @@ def test_an_unknown_key(tmp_path: Path, content: str, expected: str) -> None:
         (
             "defaults: {delivery: {mode: push, target: 'here:1'}}",
             "defaults.delivery.mode: must be stream: name each pushed topic in topics",
+        ),
+        (
+            "topics: {a.b: {durability: always}}",
+            f"topics.a.b.durability: must be {FORMS}, got 'always'",
         ),
         (
             "topics: {a.b: {partitions: 6}}",

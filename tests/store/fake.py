@@ -51,12 +51,12 @@ class Line:
     A connection by which something comes while it is `deaf` is never read again. What comes while it is
     `holding` goes no further, until `deliver`.
 
-    `sent` is all that clients said, in order.
+    `sent` is all that clients said, in order, and `told` all that the server did.
     """
 
     def __init__(self, port: int) -> None:
         self.port = port
-        self.sent = b""
+        self.sent = self.told = b""
         self.losing = False
         self.deaf = False
         self.holding = False
@@ -98,6 +98,12 @@ class Line:
             writer.transport.abort()
         self._clients.clear()
 
+    def hang_up(self) -> None:
+        """Every connection is closed, behind what was passed on."""
+        for writer in self._clients:
+            writer.close()
+        self._clients.clear()
+
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._clients.append(writer)
         upstream_reader, upstream = await asyncio.open_connection("127.0.0.1", self.port)
@@ -127,6 +133,7 @@ class Line:
                 while (data := await reader.read(1 << 16)) and not self.loses(data):
                     writer.write(data)
                     await writer.drain()
+                    self.told += data
         finally:
             writer.close()
             upstream.close()

@@ -20,6 +20,20 @@ TIMERS = "/v1/topics/t/timers"
 YEAR_2099 = "2099-01-01T00:00:00Z"
 
 
+async def test_what_an_ok_means(api: Api) -> None:
+    """It is asked by the same words as everywhere, and each answer says what it stands for."""
+    answer = await api.schedule(message="x", delay_sec=60, timer_id="a", durability="fsync")
+    assert (answer.status, answer.value["reached"]) == (201, "fsync")
+    assert (await api.schedule(message="x", delay_sec=60, timer_id="a")).value["reached"] == "stored"
+    batch = {"timers": [{"delay_sec": 60, "timer_id": "b"}], "durability": "replicas:1"}
+    told = await api.call("POST", f"{TIMERS}:batch", batch)
+    assert told.value["results"][0]["scheduled"]["reached"] == "replicas:1"
+    told = await api.call("DELETE", f"{TIMERS}/a?durability=fsync%2Breplicas:2")
+    assert (told.value["cancelled"], told.value["reached"]) == (True, "fsync+replicas:2")
+    wrong = await api.schedule(message="x", delay_sec=60, timer_id="c", durability="sync")
+    assert (wrong.status, wrong.value["field"]) == (422, "durability")
+
+
 async def test_a_delay_becomes_a_due_time(api: Api) -> None:
     """201, the absolute due time by the store's clock, and where the timer is."""
     answer = await api.schedule(message="hello", delay_sec=0.25, timer_id="a")

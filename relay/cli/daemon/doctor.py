@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import anyio
@@ -16,6 +16,7 @@ from relay.cli.terminal import output
 from relay.cli.terminal.exits import FAILURE, OK, UNAVAILABLE
 from relay.cli.terminal.redis_connection import advice, unheeded
 from relay.core.dispatch import Dispatch
+from relay.core.durability import MOST_REPLICAS, Durability
 from relay.core.endpoints.secrets import mask
 from relay.core.errors import ServiceError, StoreError, StoreUnavailable, UnfitServer
 from relay.settings import Settings, SettingsError, doubtful, load
@@ -127,7 +128,7 @@ async def _reached(
     settings: Settings, server: Server, nodes: Sequence[ServerFacts], refused_hints: Sequence[str]
 ) -> AsyncIterator[Finding]:
     """Yield what there is to say of a server, or of nodes, that can be reached."""
-    for finding in _fitness(settings, server, nodes):
+    async for finding in _fitness(settings, server, nodes):
         yield finding
     names, unread = set(settings.topics), None
     try:
@@ -152,14 +153,40 @@ async def _reached(
         yield finding
 
 
-def _fitness(settings: Settings, server: Server, nodes: Sequence[ServerFacts]) -> Iterator[Finding]:
+async def _fitness(
+    settings: Settings, server: Server, nodes: Sequence[ServerFacts]
+) -> AsyncIterator[Finding]:
     """Yield what the server says about itself, and which nodes say nothing."""
     names = ", ".join(dict.fromkeys(facts.name for facts in nodes))
     what = f"a Cluster, of which {len(nodes)} masters answer" if server.is_cluster else "a master"
     yield Finding("redis", "ok", f"{names} at {settings.redis.url}, {what}")
-    yield from doctor_nodes.missing(server.slots, nodes)
-    every = [finding for facts in nodes for finding in doctor_findings.fitness(settings, facts)]
-    yield from dict.fromkeys(every)
+    every = [*doctor_nodes.missing(server.slots, nodes)]
+    every += [finding for facts in nodes for finding in doctor_findings.fitness(settings, facts)]
+    for finding in dict.fromkeys(every):
+        yield finding
+    async for finding in _durability(settings, server, nodes):
+        yield finding
+
+
+async def _durability(
+    settings: Settings, server: Server, nodes: Sequence[ServerFacts]
+) -> AsyncIterator[Finding]:
+    """Yield which levels the server can give, in a Cluster every node, and which settings ask for others."""
+
+    async def lack(level: Durability) -> str:
+        return next(filter(None, (await server.lacks(level)).values()), "")
+
+    policies = settings.policies()
+    replicas = min(MOST_REPLICAS, *(facts.replicas for facts in nodes))
+    levels = [Durability(fsync=True)] + [Durability(replicas=replicas)] * (replicas > 0)
+    try:
+        given = {str(level): await lack(level) for level in levels}
+        yield doctor_findings.durability(given, replicas)
+        for setting, level in policies.durabilities().items():
+            if lacks := await lack(level):
+                yield doctor_findings.not_durable(setting, lacks)
+    except StoreError as failure:
+        yield Finding("durability", "note", f"can't be looked at: {explain(failure)}")
 
 
 async def _use(settings: Settings, server: Server, refused_hints: Sequence[str]) -> AsyncIterator[Finding]:

@@ -96,6 +96,20 @@ def _persistence(facts: ServerFacts) -> Finding:
     return Finding("persistence", "note", f"{words}; appendonly yes makes that a second")
 
 
+def durability(given: Mapping[str, str], replicas: int) -> Finding:
+    """Report which levels the server can give: each with why it can't, empty if it can."""
+    can = [level for level, lack in given.items() if not lack]
+    words = f"an OK can mean {', '.join(('stored', *can))}"
+    lacks = [lack.removeprefix("durability: ") for lack in given.values() if lack]
+    lacks += [] if replicas else ["no replica is online"]
+    return Finding("durability", "ok", "; ".join((words, *lacks)))
+
+
+def not_durable(setting: str, lack: str) -> Finding:
+    """Report a setting that asks for what the server can't give."""
+    return Finding("durability", "wrong", f"{setting}{lack.removeprefix('durability')}; relays do not start")
+
+
 def clock(ahead: float) -> Finding:
     """Compare the clocks; `ahead` is the number of seconds by which this machine's clock is ahead of
     Redis."""

@@ -30,6 +30,14 @@ Timeout = Annotated[
         help="Seconds to keep trying. Default: 10, or 1 if an address of this machine takes no connection.",
     ),
 ]
+Durability = Annotated[
+    str,
+    typer.Option(
+        "--durability",
+        metavar="LEVEL",
+        help="Wait until it is as durable: fsync, replicas:1, fsync+replicas:1. Default: the topic's.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")]
 TimerId = Annotated[str, typer.Argument(metavar="ID", help="The timer's name within the topic.")]

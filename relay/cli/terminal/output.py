@@ -69,14 +69,19 @@ def scheduled(timer: ScheduledTimer, as_json: bool) -> None:
     """Print what `schedule` answers."""
     if as_json:
         told = {"replaced": timer.replaced, "delivery_under_way": timer.delivery_under_way}
-        document({**fields(timer), **told, "result": timer.result.value})
+        document({**fields(timer), **told, "result": timer.result.value, "durability": timer.durability})
         return
     called, due = name(timer.topic, timer.timer_id), iso(timer.due_time)
     if timer.result in (ChangeResult.UNCHANGED, ChangeResult.IN_FLIGHT):
-        typer.echo(f"left {called} as it is: it exists, due {due}{under_way(timer)}")
+        typer.echo(f"left {called} as it is: it exists, due {due}{as_durable(timer)}{under_way(timer)}")
     else:
         done = "rescheduled" if timer.replaced else "scheduled"
-        typer.echo(f"{done} {called} for {due}{under_way(timer)}")
+        typer.echo(f"{done} {called} for {due}{as_durable(timer)}{under_way(timer)}")
+
+
+def as_durable(change: ScheduledTimer | TimerChange) -> str:
+    """Return what to add about the durability that was waited for; nothing if none was."""
+    return "" if change.durability == "stored" else f" ({change.durability})"
 
 
 def under_way(change: ScheduledTimer | TimerChange) -> str:

@@ -12,6 +12,7 @@ from relay.cli.terminal.options import (
     DEFAULT_TARGET,
     TIMERS,
     Conflict,
+    Durability,
     Json,
     Limit,
     Target,
@@ -114,6 +115,7 @@ def schedule(
             help="How long after its due time it expires; no delivery begins from then on.",
         ),
     ] = None,
+    durability: Durability = "",
     target: Target = DEFAULT_TARGET,
     timeout: Timeout = None,
     as_json: Json = False,
@@ -148,6 +150,7 @@ def schedule(
             "content_type": content_type,
             "create_only": create_only,
             "on_conflict": conflict,
+            "durability": durability,
         },
         as_json,
     )
@@ -157,6 +160,7 @@ def schedule(
 def cancel(
     topic: TopicName,
     timer_id: TimerId,
+    durability: Durability = "",
     target: Target = DEFAULT_TARGET,
     timeout: Timeout = None,
     as_json: Json = False,
@@ -165,7 +169,7 @@ def cancel(
     from relay.cli.terminal.relay_connection import RelayConnection
     from relay.cli.timers import timer_calls
 
-    timer_calls.cancel(topic, timer_id, RelayConnection(target, timeout), as_json)
+    timer_calls.cancel(topic, timer_id, durability, RelayConnection(target, timeout), as_json)
 
 
 @app.command(rich_help_panel=TIMERS)

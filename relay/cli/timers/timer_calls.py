@@ -63,14 +63,20 @@ def _length(text: str | None, option: str) -> timedelta | None:
     return None if text is None else parse.length(text, option)
 
 
-def cancel(topic: str, timer_id: str, connection: RelayConnection, as_json: bool) -> None:
+def cancel(topic: str, timer_id: str, durability: str, connection: RelayConnection, as_json: bool) -> None:
     """Remove a timer."""
-    change = connection.ask(lambda client: client.cancel(topic, timer_id))
-    told = {"cancelled": bool(change), "delivery_under_way": change.delivery_under_way}
+    change = connection.ask(lambda client: client.cancel(topic, timer_id, durability=durability))
+    told = {
+        "cancelled": bool(change),
+        "delivery_under_way": change.delivery_under_way,
+        "durability": change.durability,
+    }
     if as_json:
         output.document({"topic": topic, "timer_id": timer_id, **told})
     elif change:
-        typer.echo(f"cancelled {output.name(topic, timer_id)}{output.under_way(change)}")
+        typer.echo(
+            f"cancelled {output.name(topic, timer_id)}{output.as_durable(change)}{output.under_way(change)}"
+        )
     if not change:
         _fail_missing(topic, timer_id, connection)
 

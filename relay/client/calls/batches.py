@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import grpc
 
 from relay.client import arguments, errors
-from relay.client.calls.change_values import Meeting, OnConflict, meeting
+from relay.client.calls.change_values import Meeting, OnConflict, meeting, read_reached
 from relay.client.calls.channel import SCHEDULE_BATCH, SCHEDULE_COLUMNS
 from relay.client.calls.timer_calls import Steps, Together, call
 from relay.client.calls.timer_values import NewTimer, ScheduleResult, say_apart
@@ -20,6 +20,9 @@ from relay.v1 import timer_service_pb2 as pb
 
 AT_ONCE = 4
 """The number of calls of one `schedule_batch` that are under way at once, where an event loop allows it."""
+
+DURABLE_AT_ONCE = 100
+"""The same where a durability is asked for: a server that syncs once a second answers all of them at once."""
 
 MAX_TIMERS = 1_000
 MAX_BYTES = 2 * 1024 * 1024
@@ -31,16 +34,22 @@ BESIDE = 2 * arguments.MAX_NAME_BYTES + 128
 
 
 def schedule_batch(
-    timers: Iterable[NewTimer], *, create_only: bool, on_conflict: OnConflict | None, timeout: float
+    timers: Iterable[NewTimer],
+    *,
+    create_only: bool,
+    on_conflict: OnConflict | None,
+    durability: str,
+    timeout: float,
 ) -> Steps[list[ScheduleResult]]:
     """Store many timers, in as many calls as their size asks for; `timeout` is for each."""
     timers = list(timers)
     # If two timers have one name, the later one stands, so the two must not overtake each other. The same
     # name in two topics is rare, and costs only time.
     distinct = len({new.timer_id for new in timers}) == len(timers)
-    batch = _Batch(meeting(create_only=create_only, on_conflict=on_conflict), timeout)
+    batch = _Batch(meeting(create_only=create_only, on_conflict=on_conflict), durability, timeout)
+    at_once = DURABLE_AT_ONCE if durability else AT_ONCE
     parts: list[list[ScheduleResult]] = yield Together(
-        (batch.store(chunk) for chunk in _chunks(timers)), AT_ONCE if distinct else 1
+        (batch.store(chunk) for chunk in _chunks(timers)), at_once if distinct else 1
     )
     return [result for part in parts for result in part]
 
@@ -49,8 +58,9 @@ class _Batch:
     """Make the calls of one `schedule_batch`. The answer to one is read while the relay works on the next
     one."""
 
-    def __init__(self, said: Meeting, timeout: float) -> None:
+    def __init__(self, said: Meeting, durability: str, timeout: float) -> None:
         self._said = said
+        self._durability = durability
         self._timeout = timeout
         self._knows_columns = True
 
@@ -76,25 +86,34 @@ class _Batch:
             payloads=[new.payload for new in timers],
             headers=first.headers,
             content_type=first.content_type,
+            durability=self._durability,
             **self._said,
         )
         _say_times(request, timers)
         response = yield from call(SCHEDULE_COLUMNS, request, self._timeout)
         columns = zip(timers, response.due_times_us, response.results, strict=True)
-        topic = first.topic
+        topic, reached = first.topic, response.reached or "stored"
+        if len(response.errors) < len(timers):
+            read_reached(self._durability, response.reached)
         results = [
-            ScheduleResult(new.timer_id, None, (topic, due, result, False)) for new, due, result in columns
+            ScheduleResult(new.timer_id, None, (topic, due, result, False, reached))
+            for new, due, result in columns
         ]
         for place in response.deliveries_under_way:
-            told = topic, response.due_times_us[place], response.results[place], True
+            told = topic, response.due_times_us[place], response.results[place], True, reached
             results[place] = ScheduleResult(timers[place].timer_id, None, told)
         for place, failure in response.errors.items():
             results[place] = ScheduleResult.refused(timers[place], failure)
         return results
 
     def _one_by_one(self, timers: Sequence[NewTimer]) -> Steps[list[ScheduleResult]]:
-        request = pb.ScheduleBatchRequest(timers=[new.to_proto() for new in timers], **self._said)
+        request = pb.ScheduleBatchRequest(
+            timers=[new.to_proto() for new in timers], durability=self._durability, **self._said
+        )
         response = yield from call(SCHEDULE_BATCH, request, self._timeout)
+        for told in response.results[:1]:
+            if told.WhichOneof("result") == "scheduled":
+                read_reached(self._durability, told.scheduled.reached)
         return [
             ScheduleResult.from_proto(new, told) for new, told in zip(timers, response.results, strict=True)
         ]

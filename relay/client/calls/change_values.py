@@ -61,6 +61,9 @@ class TimerChange:
     """CANCELLED or RUN; NOT_FOUND, IN_FLIGHT or UNCHANGED: then nothing was changed."""
     delivery_under_way: bool
     """Whether a relay was delivering the timer at that moment: its handler may still be running."""
+    durability: str = "stored"
+    """What the answer stands for: `stored`, `fsync`, `replicas:1`, `fsync+replicas:1`. `run_timer` does not
+    say."""
 
     def __bool__(self) -> bool:
         return bool(self.result)
@@ -106,6 +109,16 @@ def meeting(*, create_only: bool, on_conflict: OnConflict | None) -> Meeting:
     if create_only or on_conflict is OnConflict.KEEP_EXISTING:
         return {"mode": timer_service_pb2.SCHEDULE_MODE_CREATE}
     return {"mode": timer_service_pb2.SCHEDULE_MODE_REPLACE}
+
+
+def read_reached(asked: str, reached: str) -> str:
+    """Read the durability of an answer, which is empty if it is `stored`. Raises `FailedPrecondition` if the
+    relay did not know what was asked."""
+    if asked not in ("", "stored") and not reached:
+        raise errors.FailedPrecondition(
+            "durability: the relay does not know it, and the change is stored: update the relay"
+        )
+    return reached or "stored"
 
 
 def condition(*, only_if_pending: bool, only_if_due_at: datetime | None) -> timer_pb2.Condition | None:

@@ -23,6 +23,7 @@ from relay.client.calls.change_values import (
     TimerChange,
     condition,
     meeting,
+    read_reached,
     read_result,
 )
 from relay.client.calls.channel import (
@@ -53,6 +54,9 @@ from relay.v1 import timer_service_pb2 as pb
 TRY_TIMEOUT = 1.0
 """Seconds that the first try of a call that changes something may take. If a relay is so slow that it does
 not answer within them, the next try may take twice as long."""
+
+DURABLE_TRY_TIMEOUT = 3.0
+"""The same of a call that names a durability: a server syncs its disk once a second, or more often."""
 
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 2.0
@@ -171,6 +175,7 @@ def schedule(
     on_conflict: OnConflict | None = None,
     only_if_pending: bool = False,
     only_if_due_at: datetime | None = None,
+    durability: str = "",
     **fields: Unpack[TimerFields],
 ) -> Steps[ScheduledTimer]:
     """Store one timer. Raises `InvalidArgument` or another `CallError`."""
@@ -191,8 +196,9 @@ def schedule(
     new = NewTimer(topic=topic, payload=payload, **given)
     if new.debounce is not None:
         _check_debounce(fields, alone=required is None and not create_only and on_conflict is None)
-    request = pb.ScheduleRequest(timer=new.to_proto(), condition=required, **said)
+    request = pb.ScheduleRequest(timer=new.to_proto(), condition=required, durability=durability, **said)
     response = yield from call(SCHEDULE, request, timeout)
+    read_reached(durability, response.reached)
     return ScheduledTimer.from_response(response)
 
 
@@ -202,14 +208,19 @@ def cancel(
     *,
     only_if_pending: bool,
     only_if_due_at: datetime | None,
+    durability: str,
     timeout: float,
 ) -> Steps[TimerChange]:
     """Remove a timer."""
     _check_names(topic, timer_id)
     required = condition(only_if_pending=only_if_pending, only_if_due_at=only_if_due_at)
-    request = pb.CancelRequest(topic=topic, timer_id=timer_id, condition=required)
+    request = pb.CancelRequest(topic=topic, timer_id=timer_id, condition=required, durability=durability)
     response = yield from call(CANCEL, request, timeout)
-    return TimerChange(result=read_result(response.result), delivery_under_way=response.delivery_under_way)
+    return TimerChange(
+        result=read_result(response.result),
+        delivery_under_way=response.delivery_under_way,
+        durability=read_reached(durability, response.reached),
+    )
 
 
 def run_timer(topic: str, timer_id: str, timeout: float) -> Steps[TimerChange]:
@@ -264,7 +275,7 @@ def call(method: Method[Request, Response], request: Request, timeout: float) ->
     Raises `CallError`.
     """
     end = time.monotonic() + timeout
-    life = TRY_TIMEOUT if method.changes else timeout
+    life = _try_timeout(request) if method.changes else timeout
     backoff = RetryBackoff(_FIRST_PAUSE, _LONGEST_PAUSE)
     while True:
         limit = min(life, max(end - time.monotonic(), 0.001))
@@ -273,6 +284,7 @@ def call(method: Method[Request, Response], request: Request, timeout: float) ->
             response: Response = yield Attempt(method, request, limit)
         except errors.Unavailable as error:
             pause = max(backoff.next(), error.retry_after or 0.0)
+            life *= 1 + isinstance(error, errors.NotDurable)
             if method.changes and error.unanswered:
                 yield Pause(max(over - time.monotonic(), 0.0))
                 pause = 0.0
@@ -289,6 +301,10 @@ def call(method: Method[Request, Response], request: Request, timeout: float) ->
         else:
             return response
         yield Pause(pause)
+
+
+def _try_timeout(request: Message) -> float:
+    return DURABLE_TRY_TIMEOUT if getattr(request, "durability", "") else TRY_TIMEOUT
 
 
 def _check_debounce(fields: TimerFields, *, alone: bool) -> None:

@@ -209,6 +209,7 @@ class ScheduleOptions(TimerFields, total=False):
     on_conflict: OnConflict | None
     only_if_pending: bool
     only_if_due_at: datetime | None
+    durability: str
 
 
 class _InfoFields(TypedDict):
@@ -271,9 +272,10 @@ class Timer(TimerInfo):
         )
 
 
-_Told: TypeAlias = tuple[str, int, timer_pb2.ChangeResult, bool]
+_Told: TypeAlias = tuple[str, int, timer_pb2.ChangeResult, bool, str]
 """One timer of an answer by columns, as it came over the wire: its topic, its due time in microseconds, its
-result, whether a delivery was under way. It is a plain tuple, since one is made for each timer of a batch."""
+result, whether a delivery was under way, the durability. It is a plain tuple: one is made for each timer of a
+batch."""
 
 
 _STATE_AFTER = {
@@ -296,6 +298,8 @@ class ScheduledTimer(TimerInfo):
     """Whether a timer with that id existed before. After a retried call that may be this one."""
     delivery_under_way: bool = False
     """Whether a relay was delivering the timer that existed before: its handler may still be running."""
+    durability: str = "stored"
+    """What the answer stands for: `stored`, `fsync`, `replicas:1`, `fsync+replicas:1`."""
 
     @classmethod
     def from_response(cls, response: timer_service_pb2.ScheduleResponse) -> Self:
@@ -306,12 +310,13 @@ class ScheduledTimer(TimerInfo):
             result=result,
             replaced=response.replaced,
             delivery_under_way=response.delivery_under_way,
+            durability=response.reached or "stored",
         )
 
     @classmethod
     def from_columns(cls, timer_id: str, told: _Told) -> Self:
         """Read it from an answer by columns."""
-        topic, due_us, number, under_way = told
+        topic, due_us, number, under_way, durability = told
         result, due = read_result(number), arguments.from_micros(due_us)
         return cls(
             topic=topic,
@@ -323,6 +328,7 @@ class ScheduledTimer(TimerInfo):
             result=result,
             replaced=result is ChangeResult.REPLACED,
             delivery_under_way=under_way,
+            durability=durability,
         )
 
 
@@ -367,4 +373,7 @@ class ScheduleResult(NamedTuple):
     @classmethod
     def refused(cls, new: NewTimer, failure: timer_service_pb2.ItemError) -> Self:
         """Read why it was not stored."""
-        return cls(new.timer_id, errors.make(failure.code, failure.message, field=failure.field))
+        return cls(
+            new.timer_id,
+            errors.make(failure.code, failure.message, field=failure.field, reason=failure.reason),
+        )

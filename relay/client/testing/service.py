@@ -125,8 +125,9 @@ class MemoryService:
         trace = dict(trace_context.inject())
         condition = translate.condition(request.condition)
         limit = self._policy.max_payload_bytes
+        level = translate.durability(request.durability)
         new = translate.new_timer(spec, timer_id, limit, trace, said=said, condition=condition)
-        return pb.ScheduleResponse(**replies.scheduled(topic, timer_id, self._put(topic, new)))
+        return pb.ScheduleResponse(**replies.scheduled(topic, timer_id, self._put(topic, new), level))
 
     def _put(self, topic: str, new: NewTimer) -> Scheduled:
         (result,) = at_once(self._store.schedule(topic, [new], max_waiting=self._policy.max_waiting))
@@ -140,7 +141,12 @@ class MemoryService:
         return pb.ScheduleBatchResponse(
             results=[
                 self._result(
-                    pb.ScheduleRequest(timer=spec, mode=request.mode, on_conflict=request.on_conflict)
+                    pb.ScheduleRequest(
+                        timer=spec,
+                        mode=request.mode,
+                        on_conflict=request.on_conflict,
+                        durability=request.durability,
+                    )
                 )
                 for spec in request.timers
             ]
@@ -156,7 +162,8 @@ class MemoryService:
         topic = validate.topic("topic", request.topic)
         limit = self._policy.max_payload_bytes
         columns = RequestColumns(request, limit, dict(trace_context.inject()))
-        response = pb.ScheduleColumnsResponse()
+        level = translate.durability(request.durability)
+        response = pb.ScheduleColumnsResponse(reached=replies.reached(level))
         columns.read(slice(0, len(request.timer_ids)))
         tell(response, columns.outcomes([self._outcome(topic, new) for new in columns.timers]))
         return response
@@ -169,13 +176,14 @@ class MemoryService:
 
     def _cancel(self, request: pb.CancelRequest) -> pb.CancelResponse:
         topic, timer_id = _names(request)
-        condition = translate.condition(request.condition)
+        condition, level = translate.condition(request.condition), translate.durability(request.durability)
         (changed,) = at_once(self._store.cancel(topic, [timer_id], condition))
         change, under_way = changed
         return pb.CancelResponse(
             cancelled=change is Change.CANCELLED,
             result=replies.RESULTS[change],
             delivery_under_way=under_way,
+            reached=replies.reached(level),
         )
 
     def _run(self, request: pb.RunTimerRequest) -> pb.RunTimerResponse:
@@ -214,4 +222,4 @@ def _names(request: pb.CancelRequest | pb.GetTimerRequest | pb.RunTimerRequest) 
 def _error(failure: ServiceError) -> errors.CallError:
     """Return the error with which a call would end."""
     told = replies.item_error(failure)
-    return errors.make(told.code, told.message, field=told.field)
+    return errors.make(told.code, told.message, field=told.field, reason=told.reason)

@@ -9,7 +9,7 @@ from time import monotonic
 from types import TracebackType
 from typing import Self
 
-from relay.core.errors import OutOfTime
+from relay.core.errors import OutOfTime, ServiceError
 
 TOGETHER = 0.005
 """Seconds within which calls are ended together: many that come at once don't wake the loop once each."""
@@ -24,6 +24,12 @@ def call_deadline() -> float:
     outside of a call, and once it has ended."""
     call = _current.get()
     return math.inf if call is None else call.deadline
+
+
+def end_call_with(failure: type[ServiceError]) -> None:
+    """Have the call that this is a part of end with another error than `OutOfTime` at its deadline."""
+    if (call := _current.get()) is not None:
+        call.failure = failure
 
 
 class CallEnds:
@@ -77,12 +83,14 @@ class BoundedCall:
     `LoopStarter` in the engine.
     """
 
-    __slots__ = ("_calls", "_cancelling", "_given_up", "_task", "deadline", "ends")
+    __slots__ = ("_calls", "_cancelling", "_given_up", "_task", "deadline", "ends", "failure")
 
     def __init__(self, calls: CallEnds, deadline: float) -> None:
         self.deadline = deadline
         self.ends = deadline
         """When it is cancelled next."""
+        self.failure: type[ServiceError] = OutOfTime
+        """What it ends with at its deadline."""
         self._calls = calls
         self._given_up = 0
         """How often it was cancelled."""
@@ -109,7 +117,7 @@ class BoundedCall:
             self._task.uncancel()
         others = self._task.cancelling() > self._cancelling
         if self._given_up and kind is asyncio.CancelledError and not others:
-            raise OutOfTime from failure
+            raise self.failure from failure
 
 
 _current: ContextVar[BoundedCall | None] = ContextVar("call", default=None)

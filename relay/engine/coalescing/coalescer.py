@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Generic
 
-from relay.core.errors import ServiceError
+from relay.core.errors import ServiceError, TooMany
 from relay.core.ports import Places
 from relay.engine.clock import Clock
 from relay.engine.coalescing.batch import CallerShare, Items, Result, Waiter
-from relay.engine.coalescing.lane import CoalescerLane, Writing
+from relay.engine.coalescing.lane import AT_ONCE, CoalescerLane, Writing
 from relay.engine.lanes import Lanes
 
 
@@ -33,6 +33,10 @@ class Coalescer(Generic[Items, Result]):  # see 0040
     race: the call is held up, one caller gives its item up, and asks for something else; then the call comes,
     and undoes that. So an item whose caller has gone is left out while it waits here, and goes with its
     caller's deadline, after which Redis refuses it.
+
+    Where store calls take long although the store is quick, as those do that wait for a disk, `at_once` says
+    how many may be under way. None waits for another then: one may begin every `PACE` seconds. `most` is the
+    number of items that may wait for a store call; 0 means any number.
     """
 
     def __init__(
@@ -43,8 +47,12 @@ class Coalescer(Generic[Items, Result]):  # see 0040
         join: Callable[[Sequence[Items]], Items],
         clock: Clock,
         places: Places,
+        *,
+        at_once: int = AT_ONCE,
+        most: int = 0,
     ) -> None:
-        writing = Writing(write, sizes, names, join)
+        writing = Writing(write, sizes, names, join, at_once)
+        self._most = most
         self._lanes: Lanes[CoalescerLane[Items, Result]] = Lanes(
             places, lambda place: CoalescerLane(place, writing, self._lanes, clock)
         )
@@ -55,8 +63,13 @@ class Coalescer(Generic[Items, Result]):  # see 0040
         """The number of items that wait for a store call."""
         return sum(lane.waiting for lane in self._lanes.all)
 
+    def _check(self) -> None:
+        if self._most and self.waiting >= self._most:
+            raise TooMany(f"{self._most} timers wait already until Redis takes them; try again later")
+
     async def submit(self, topic: str, items: Items) -> Result:
-        """Write a single item. Raises the store's error."""
+        """Write a single item. Raises the store's error, or `TooMany`."""
+        self._check()
         caller: Waiter[Result] = Waiter(1)
         lane = self._lanes[topic]
         lane.add(topic, CallerShare(caller, 0, items))
@@ -71,7 +84,8 @@ class Coalescer(Generic[Items, Result]):  # see 0040
         return result
 
     async def submit_many(self, items: Mapping[str, Items]) -> dict[str, list[Result | ServiceError]]:
-        """Write many items of any topics. Each gets a result or an error of its own."""
+        """Write many items of any topics. Each gets a result or an error of its own. Raises `TooMany`."""
+        self._check()
         ends = list(accumulate(map(len, items.values()), initial=0))
         if not ends[-1]:
             return {topic: [] for topic in items}

@@ -39,6 +39,9 @@ AT_ONCE = 2
 """The store calls to a place that are under way at once: one is packed and sent while the server works on the
 other."""
 
+PACE = 0.002
+"""Seconds between two store calls that don't wait for each other, so that callers share them all the same."""
+
 log = logging.getLogger(__name__)
 
 _Call: TypeAlias = tuple[str, set[str]]
@@ -53,6 +56,7 @@ class Writing(Generic[Items, Result]):
     sizes: Callable[[Items], Iterable[int]]
     names: Callable[[Items], Iterable[str]]
     join: Callable[[Sequence[Items]], Items]
+    at_once: int = AT_ONCE
 
 
 class CoalescerLane(Generic[Items, Result]):
@@ -67,6 +71,8 @@ class CoalescerLane(Generic[Items, Result]):
     ) -> None:
         self.place = place
         self._writing = writing
+        self._paced = writing.at_once > AT_ONCE
+        """Whether store calls begin at a pace, and don't wait for each other."""
         self._lanes = lanes
         self._clock = clock
         self._items = self._callers = 0
@@ -164,13 +170,16 @@ class CoalescerLane(Generic[Items, Result]):
             self._callers -= came
             if not queue:
                 del self._waiting[topic]
-            self._company = 1 if queue else _next_company(self._company, came)
+            self._company = 1 if queue or self._paced else _next_company(self._company, came)
             self._in_hand = topic
             call = await self._begin(tasks, topic, batch)
             self._in_hand = ""
             self._lanes.call_ended()
             if call is not None:
                 awaited.append(call)
+        if self._paced and awaited:
+            await self._clock.sleep(PACE)
+            return
         while any(call in self._under_way for call in awaited):
             await self._ended.wait()
 
@@ -202,7 +211,9 @@ class CoalescerLane(Generic[Items, Result]):
                 return None
             items = self._items_of(batch)
             call = topic, set(self._writing.names(items))
-            if len(self._under_way) < AT_ONCE and not any(_meet(call, other) for other in self._under_way):
+            if len(self._under_way) < self._writing.at_once and not any(
+                _meet(call, other) for other in self._under_way
+            ):
                 break
             await self._ended.wait()
         self._under_way.append(call)

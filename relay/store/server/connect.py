@@ -16,6 +16,7 @@ from redis.backoff import NoBackoff
 
 from relay.core.endpoints.redis_url import Address, Credentials, RedisLocation, Tls, parse
 from relay.core.errors import UnfitServer
+from relay.store.server.group_commit import GROUPS, DurableCalls
 from relay.store.server.pool import Client, MasterPool
 from relay.store.server.sentinel import SENTINEL_TIMEOUT, MasterConnection, MasterTlsConnection, Sentinels
 
@@ -69,18 +70,18 @@ def open_client(
     stepped_back: Callable[[], None] = lambda: None,
     at: Address | None = None,
 ) -> Client:
-    """A client with at most `connections` connections, which never retries by itself. Only `Server` holds
-    one. `at`: which node, if the URL names a Cluster.
+    """A client with at most `connections` connections, and others for calls that are to be durable. It never
+    retries by itself. Only `Server` holds one. `at`: which node, if the URL names a Cluster.
 
     Raises `ValueError` for a text that is not a URL, `UnfitServer` if a file that it names can't be used.
     """
     options = options_of(parse(url), ASYNC, timeout=timeout)
-    options |= {"max_connections": connections, "timeout": timeout} | _node(at)
-    pool = MasterPool(stepped_back=stepped_back, **options)
-    if "sentinels" in options:
-        options["sentinels"].moved = pool.renew
-    client = Client.from_pool(pool)  # so that its aclose closes the pool
+    options |= {"timeout": timeout, "stepped_back": stepped_back} | _node(at)
+    client = Client.from_pool(MasterPool(max_connections=connections, **options))  # which its aclose closes
     assert isinstance(client, Client)
+    client.durable = DurableCalls(lambda look: MasterPool(max_connections=GROUPS, look=look, **options))
+    if "sentinels" in options:
+        options["sentinels"].moved = client.renew
     return client
 
 

@@ -24,6 +24,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from relay.core.errors import (
     GivenUp,
     InvalidField,
+    NotOffered,
     OtherLayout,
     StoreFull,
     StoreRefused,
@@ -34,6 +35,10 @@ from relay.core.errors import (
 
 class NotMaster(RedisConnectionError):
     """The server is a replica, and Relay needs its master."""
+
+
+class CantGive(RedisError):
+    """The server can't give a durability."""
 
 
 class Leaving(StoreUnavailable):
@@ -69,6 +74,8 @@ def translated_errors() -> Iterator[None]:
         ) from failure
     except ResponseError as failure:
         raise _refusal(str(failure)) from failure
+    except CantGive as failure:
+        raise NotOffered(str(failure)) from failure
     except RedisError as failure:
         raise StoreRefused(words(failure)) from failure
 

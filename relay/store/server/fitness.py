@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from relay.core.durability import Durability
 from relay.core.errors import StoreRefused, UnfitServer
 from relay.store.server.server import Server
 
@@ -34,6 +35,16 @@ async def check_server(server: Server, *, allow_eviction: bool) -> str:
     if await is_one_of_several(server, told):
         raise UnfitServer(f"the server is {NEEDS_CLUSTER}")
     return ", ".join(names)
+
+
+async def check_durability(server: Server, wanted: Mapping[str, Durability]) -> None:
+    """Check that the server, in a Cluster each node that answers, can give these durabilities; each comes
+    with the setting that asks for it. Raises `UnfitServer`, which names the setting and says what to set."""
+    for setting, level in wanted.items():
+        for place, lack in (await server.lacks(level)).items():
+            if lack:
+                where = f" (at {place})" if place else ""
+                raise UnfitServer(f"{setting}{lack.removeprefix('durability')}{where}")
 
 
 async def is_one_of_several(server: Server, told: Sequence[Mapping[str, Any]]) -> bool:

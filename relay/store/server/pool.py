@@ -7,11 +7,11 @@ import asyncio
 import math
 import re
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import hiredis
 from redis.asyncio import ConnectionPool, Redis
@@ -25,6 +25,9 @@ from relay.core.instants import SECOND
 from relay.store.server.errors import NotMaster, words
 from relay.store.server.server_clock import ServerClock
 
+if TYPE_CHECKING:
+    from relay.store.server.group_commit import DurableCalls
+
 NAME = "relay"
 """What CLIENT LIST shows."""
 
@@ -33,6 +36,7 @@ GRACE = 0.1
 time."""
 
 NO_ANSWER = "no answer before the call's time was over"
+TOO_LATE = "the caller's time was over before the call could be sent"
 
 ANSWERS = (ResponseError, AuthenticationError, BusyLoadingError)
 """What the server has said; redis-py takes the last two for a connection that is lost."""
@@ -94,9 +98,16 @@ class MasterPool(ConnectionPool):  # see 0018
     """
 
     def __init__(
-        self, *, max_connections: int, timeout: float, stepped_back: Callable[[], None], **options: Any
+        self,
+        *,
+        max_connections: int,
+        timeout: float,
+        stepped_back: Callable[[], None],
+        look: Callable[[AbstractConnection], Awaitable[None]] | None = None,
+        **options: Any,
     ) -> None:
-        """`stepped_back` is called when a server's clock has stepped back."""
+        """`stepped_back` is called when a server's clock has stepped back; `look` with each new connection,
+        and raises if the server won't do."""
         super().__init__(redis_connect_func=self._greet, max_connections=max_connections, **options)
         self._free = asyncio.Semaphore(max_connections)
         self._users = 0
@@ -105,6 +116,7 @@ class MasterPool(ConnectionPool):  # see 0018
         self._outdated: weakref.WeakSet[AbstractConnection] = weakref.WeakSet()
         self._clocks: weakref.WeakKeyDictionary[AbstractConnection, ServerClock] = weakref.WeakKeyDictionary()
         self._stepped_back = stepped_back
+        self._look = look
 
     def renew(self) -> None:
         """Make every call that begins from now on use a new connection."""
@@ -122,6 +134,8 @@ class MasterPool(ConnectionPool):  # see 0018
         asked, clock = monotonic(), ServerClock()
         clock.heard(await greet(connection), asked, monotonic())
         self._clocks[connection] = clock
+        if self._look is not None:
+            await self._look(connection)
 
     async def clock(self, connection: AbstractConnection) -> ServerClock:
         """What is known of the clock of the connection's server. It asks the server if that is too long
@@ -195,6 +209,26 @@ class Client(Redis):  # see 0065
     and before Python 3.12 has a task write the command (`asyncio.wait_for`), a turn of the loop later.
     """
 
+    durable: DurableCalls
+    """The calls to this place that wait for more than the server's OK; they have connections of their own."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a call is under way."""
+        pool: MasterPool = self.connection_pool  # type: ignore[assignment]
+        return pool.is_busy or self.durable.is_busy
+
+    def renew(self) -> None:
+        """Make every call that begins from now on use a new connection."""
+        pool: MasterPool = self.connection_pool  # type: ignore[assignment]
+        pool.renew()
+        self.durable.renew()
+
+    async def close_all(self) -> None:
+        """Close all connections."""
+        await self.durable.aclose()
+        await self.aclose()
+
     async def execute_command(self, *args: Any, **options: Any) -> Any:
         """As in redis-py."""
         if self.single_connection_client:
@@ -202,7 +236,7 @@ class Client(Redis):  # see 0065
         pool = self.connection_pool
         connection = await pool.get_connection()
         try:
-            _write(connection, args)
+            write(connection, args)
             return await self.parse_response(connection, args[0], **options)
         finally:
             await pool.release(connection)
@@ -223,8 +257,8 @@ class Client(Redis):  # see 0065
             sent = monotonic()
             left = deadline - sent
             if left <= 0:
-                raise GivenUp("the caller's time was over before the call could be sent")
-            _write(connection, command(clock.at))
+                raise GivenUp(TOO_LATE)
+            write(connection, command(clock.at))
             try:
                 async with asyncio.timeout(left + GRACE):
                     return await connection.read_response(timeout=math.inf)
@@ -241,9 +275,9 @@ class Client(Redis):  # see 0065
         raise OpenOutcome(words(lost), since=since, until=until) from lost
 
 
-def _write(connection: AbstractConnection, command: Sequence[Any]) -> None:
-    """What the kernel does not take at once lies with asyncio, since nobody waits until it is written, but
-    for the answer. `write` says nothing of a line that is lost, and reading does; `writelines` of Python 3.12
-    fails in ways of its own."""
+def write(connection: AbstractConnection, command: Sequence[Any]) -> None:
+    """Send a command. What the kernel does not take at once lies with asyncio, since nobody waits until it is
+    written, but for the answer. `write` says nothing of a line that is lost, and reading does; `writelines`
+    of Python 3.12 fails in ways of its own."""
     writer: Any = connection._writer  # noqa: SLF001  (it has no other way in)
     writer.write(b"".join(connection.pack_command(*command)))

@@ -14,6 +14,7 @@ import anyio
 from redis.asyncio.client import PubSub
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 
+from relay.core.durability import Durability, needed
 from relay.core.endpoints.redis_url import Address, parse
 from relay.core.errors import OtherLayout, StoreUnavailable
 from relay.core.journal import NO_JOURNALS, Journals
@@ -25,7 +26,8 @@ from relay.store.one_place import OnePlace
 from relay.store.server.cluster.nodes import Cluster, Node
 from relay.store.server.connect import open_client, open_to_ask
 from relay.store.server.errors import says_readonly, translated_errors
-from relay.store.server.pool import Client, MasterPool
+from relay.store.server.group_commit import MARGIN
+from relay.store.server.pool import Client
 from relay.store.server.scripts import (
     Argument,
     Call,
@@ -45,6 +47,9 @@ timers. An idle relay has two of them open, and one more for hints."""
 
 WRITE_TTL = 20.0
 """Seconds after which a call that changes something is given up, if nobody says otherwise."""
+
+DURABLE_TTL = 10.0
+"""Seconds for which a change's durability is waited for at most."""
 
 FOLLOW = 1.0
 """Seconds between two questions to Sentinel, and so the longest time by which a relay is behind it."""
@@ -136,7 +141,7 @@ class Server:  # see 0073
         try:
             if self._cluster is not None:
                 await self._cluster.aclose()
-            await self._client.aclose()
+            await self._client.close_all()
         finally:
             await self._hints.aclose()
 
@@ -154,11 +159,15 @@ class Server:  # see 0073
         sooner, or when the last of several callers gives it up. From then on Redis refuses it (`GivenUp`).
         `OpenOutcome` of one that was sent and not answered comes then, and no earlier: it can't act any more,
         and may be tried again.
+
+        Within `needing` one that changes something is answered once all that it has changed, or found
+        changed, has that durability. Otherwise it raises `DurabilityMissed`, or `NotOffered` if the server
+        can't give it, and `TooMany` if too many wait.
         """
         began = monotonic()
         prepared = self._scripts.prepare(call, self._keep)
         try:
-            reply = await self._run(prepared)
+            reply, answered = await self._run(prepared, call.topic)
         except OtherLayout as told:
             self.other_layout(topic_of(call.topic), told.layout)
             raise
@@ -166,7 +175,7 @@ class Server:  # see 0073
             reply, trimmed = reply
             if trimmed:
                 self._journals.trimmed(topic_of(call.topic), trimmed)
-        self._reports.observe(call.verb, monotonic() - began)
+        self._reports.observe(call.verb, answered - began)
         if prepared.script.journaled:
             reply = reply_of(reply, self._reports.refused_hint)
         return reply if call.read is None else call.read(reply)
@@ -176,28 +185,61 @@ class Server:  # see 0073
         keeps = self._journals.keep(name)
         return self.share(name, keeps) if keeps and "#" in name else keeps
 
-    async def _run(self, prepared: Prepared) -> Any:
+    async def _run(self, prepared: Prepared, topic: str) -> tuple[Any, float]:
         """Plain EVALSHA, and the text only once the server does not know it: after a restart, a failover or
-        SCRIPT FLUSH that is, at the next call."""
+        SCRIPT FLUSH that is, at the next call. Return the reply, and when it came (monotonic seconds)."""
         deadline = self._deadline(prepared) if prepared.script.writes else None
+        attempt = self._attempt(prepared, topic, deadline)
         try:
             with translated_errors():
                 if self._cluster is None:
-                    return await _run_at(self._client, prepared, deadline)
+                    return await attempt(self._client)
                 until = self._patience() if deadline is None else deadline
-                return await self._cluster.lead(
-                    prepared.keys, lambda client: _run_at(client, prepared, deadline), until
-                )
+                return await self._cluster.lead(prepared.keys, attempt, until)
         except StoreUnavailable as failure:
             if says_readonly(failure.__cause__):
                 self._leave()
             raise
 
+    def _attempt(
+        self, prepared: Prepared, topic: str, deadline: float | None
+    ) -> Callable[[Client], Awaitable[tuple[Any, float]]]:
+        """How a call is made at a place; `deadline` is that of a script that changes something."""
+        level = needed()
+        if deadline is None or not level.waits:
+
+            async def plainly(client: Client) -> tuple[Any, float]:
+                return await _run_at(client, prepared, deadline), monotonic()
+
+            return plainly
+        key = self.keys.key("written", topic)
+        end = self._end(prepared, DURABLE_TTL) - MARGIN
+
+        async def durably(client: Client) -> tuple[Any, float]:
+            commit = client.durable[level]
+
+            async def sent(*, known: bool) -> tuple[Any, float]:
+                return await commit.change(
+                    partial(prepared.lasting, deadline, known=known), key, deadline, end
+                )
+
+            try:
+                return await sent(known=True)
+            except NoScriptError:
+                return await sent(known=False)
+
+        return durably
+
     def _deadline(self, prepared: Prepared) -> float:
         """When a call that begins now is given up (monotonic seconds)."""
+        return self._end(prepared, self._write_ttl)
+
+    def _end(self, prepared: Prepared, most: float) -> float:
+        """When all callers of a call that begins now have gone, or after `most` seconds if that is sooner
+        (monotonic seconds)."""
         last = max(prepared.deadlines, default=math.inf)
         scope = anyio.current_effective_deadline()
-        return min(call_deadline(), scope, monotonic() + self._write_ttl, last)
+        return min(call_deadline(), scope, monotonic() + most, last)
 
     def _patience(self) -> float:
         """Until when a Cluster may send on what only reads (monotonic seconds)."""
@@ -288,6 +330,14 @@ class Server:  # see 0073
                 return {"": await self._client.info()}
             return await self._cluster.each_node(Client.info)
 
+    async def lacks(self, level: Durability) -> dict[str, str]:
+        """Return why the server can't give a durability, by its place, empty if it can; in a Cluster what is
+        so of each node that answers. Raises `StoreError`."""
+        with translated_errors():
+            if self._cluster is None:
+                return {"": await self._client.durable[level].lacks()}
+            return await self._cluster.each_node(lambda client: client.durable[level].lacks())
+
     @property
     def slots(self) -> Mapping[str, int]:
         """How many slots each place of a Cluster has, as far as is known. One server has none."""
@@ -353,9 +403,7 @@ class Server:  # see 0073
         """A master that became a replica may keep its connections: let new ones look for the new master. In a
         Cluster such a node says MOVED."""
         self._tell_changed()
-        pool = self._client.connection_pool
-        if isinstance(pool, MasterPool):
-            pool.renew()
+        self._client.renew()
 
     def _tell_changed(self) -> None:
         for changed in self.places.changed:

@@ -27,6 +27,13 @@ ACK, NACK, REJECT, EXTEND = pb.OUTCOME_ACK, pb.OUTCOME_NACK, pb.OUTCOME_REJECT, 
 
 M = TypeVar("M", bound=Message)
 
+DETAILS: tuple[type[Message], ...] = (
+    error_details_pb2.BadRequest,
+    error_details_pb2.RetryInfo,
+    error_details_pb2.ErrorInfo,
+)
+"""What a relay says beside a status."""
+
 
 def spec(timer_id: str = "a", *, topic: str = "t", **fields: Any) -> TimerSpec:
     """A timer that is due now, unless `due_time` or `delay` says otherwise."""
@@ -150,7 +157,7 @@ def unpacked(metadata: Any) -> list[Message]:
             continue
         status = status_pb2.Status.FromString(value)
         for packed in status.details:
-            for kind in (error_details_pb2.BadRequest, error_details_pb2.RetryInfo):
+            for kind in DETAILS:
                 if packed.Is(kind.DESCRIPTOR):
                     detail = kind()
                     packed.Unpack(detail)

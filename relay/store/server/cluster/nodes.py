@@ -71,16 +71,17 @@ class Node:
         self.hints = hints
         pool = AskingPool(cast("MasterPool", client.connection_pool))
         self.asking = Client(connection_pool=cast("ConnectionPool", pool))
+        # While a slot is on its way, no node takes what changes something, ASKING or not (see 0081).
+        self.asking.durable = client.durable
 
     @property
     def is_busy(self) -> bool:
         """Whether a call is under way, or somebody listens."""
-        pools = (self.client.connection_pool, self.hints.connection_pool)
-        return any(cast("MasterPool", pool).is_busy for pool in pools)
+        return self.client.is_busy or self.hints.is_busy
 
     async def aclose(self) -> None:
         """Close the connections."""
-        await self.client.aclose()
+        await self.client.close_all()
         await self.hints.aclose()
 
 

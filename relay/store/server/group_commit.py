@@ -1,0 +1,493 @@
+"""Script calls that count once their changes are as durable as was asked: many of them share one wait."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import math
+import re
+import weakref
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
+from time import monotonic
+from typing import Any
+
+from redis.asyncio.connection import AbstractConnection
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from relay.core.durability import Durability
+from relay.core.errors import DurabilityMissed, GivenUp, OpenOutcome, TooMany
+from relay.store.server.errors import CantGive, words
+from relay.store.server.manifest import text_of
+from relay.store.server.pool import ANSWERS, GRACE, NO_ANSWER, TOO_LATE, MasterPool, write
+from relay.store.server.server_clock import ServerClock
+
+GROUPS = 12
+"""The groups of a level that may be under way at a place, each on a connection of its own, which it blocks
+while it waits. With `appendfsync everysec` a wait takes a second: one group begins each tenth of it, and no
+call waits for more than that until its group does."""
+
+LONGEST_GATHER = 0.1
+"""Seconds for which a group gathers at most: until then nobody reads what became of its calls."""
+
+AT_FIRST = 1.0
+"""How long a wait is taken to be, in seconds, before there was one."""
+
+MOST_WAITING = 1_000
+"""The script calls of a level that may be under way, or wait, at a place; one call writes up to 500
+timers."""
+
+MARGIN = 0.05
+"""Seconds of a caller's time that are kept for telling him that the wait was in vain."""
+
+LATE = 0.15
+"""Seconds by which the server's answer may come late to a wait that is over: it looks ten times a second."""
+
+SYNC_INTERVAL = 1.2
+"""Seconds within which a server with `appendfsync everysec` begins an fsync, if none is under way: one, and
+what its loop, which turns ten times a second, may be late."""
+
+BETWEEN = 0.8, 1.3
+"""Seconds between two fsyncs under `everysec`, at least and at most."""
+
+SECONDS_TO_LEARN = 3.0
+"""Seconds for which such a look takes part of a connection's time at most."""
+
+PROOFS = 3
+"""How often a server has to wait for an fsync until it is known that it does."""
+
+WRITTEN = text_of("lib/written")
+
+Command = Callable[[Callable[[float], int]], Sequence[Any]]
+"""Makes a script's command, given what tells the server's time at a monotonic instant; see
+`Client.change`."""
+
+
+OpenPool = Callable[[Callable[[AbstractConnection], Awaitable[None]]], MasterPool]
+"""Makes a pool of at most `GROUPS` connections, given what looks at each new one."""
+
+
+class _Asked:
+    """A script call that is to be durable.
+
+    `deadline` is when the script is given up, `end` when the wait behind it is, both monotonic seconds.
+    """
+
+    def __init__(self, command: Command, key: str, deadline: float, end: float) -> None:
+        loop = asyncio.get_running_loop()
+        self.command = command
+        self.key = key
+        self.deadline = deadline
+        self.end = end
+        self.clock: ServerClock | None = None
+        """That of the connection by which it was sent; None until then."""
+        self.sent = -math.inf
+        self.reply: asyncio.Future[Any] = loop.create_future()
+        """The script's reply or refusal, or what befell the connection."""
+        self.durable: asyncio.Future[str] = loop.create_future()
+        """Why the level was not reached; empty if it was."""
+
+    def tell(self, reply: Any) -> None:
+        """Set the reply, or the exception in its place."""
+        if self.reply.done():  # its caller has gone
+            return
+        if isinstance(reply, BaseException):
+            self.reply.set_exception(reply)
+        else:
+            self.reply.set_result(reply)
+
+    def told_durable(self, problem: str) -> None:
+        """Set how the wait has ended."""
+        if not self.durable.done():
+            self.durable.set_result(problem)
+
+
+class GroupCommit:  # see 0096
+    """The calls of one level at one place.
+
+    A call is sent at once, over the connection of the group that gathers. When that group is closed,
+    `lib/written.lua` and WAIT or WAITAOF follow on the same connection, which is blocked then until the level
+    is reached for all of them, while the next group gathers on another connection. A connection that breaks
+    in between has reached nothing.
+
+    Some servers answer WAITAOF before the fsync (github.com/redis/redis/pull/13793: Redis 7.4 and Valkey,
+    under `everysec`): while no fsync is under way, and the last one began less than a second ago, they take
+    all for synced. So there the wait begins `SYNC_INTERVAL` behind the calls, or behind the replicas that
+    have them. By then an fsync has begun that has them, or is about to; and for what is written then, WAITAOF
+    does not answer while one is under way. A server is taken for such a one until it was seen to wait.
+    """
+
+    def __init__(self, level: Durability, open_pool: OpenPool) -> None:
+        self._level = level
+        self._pool = open_pool(self._look)
+        self._processes: weakref.WeakKeyDictionary[AbstractConnection, bytes] = weakref.WeakKeyDictionary()
+        """The ids of servers that sync once a second, by connection."""
+        self._waited: dict[bytes, float] = {}
+        """How often such a server was seen to wait for its fsync; less than 0 if it was seen not to."""
+        self._waiting = 0
+        self._queue: deque[_Asked] = deque()
+        self._news = asyncio.Event()
+        """Set when something was queued."""
+        self._gathers = False
+        self._groups: set[asyncio.Task[None]] = set()
+        self._closed_at = -math.inf
+        """When the last group was closed."""
+        self._took = AT_FIRST
+        """How long the last wait took, in seconds."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a call is under way."""
+        return self._waiting > 0
+
+    def renew(self) -> None:
+        """See `MasterPool.renew`."""
+        self._pool.renew()
+
+    async def lacks(self) -> str:
+        """Ask the server now why it can't give the level; empty if it can. Raises redis-py's errors."""
+        try:
+            connection = await self._pool.get_connection()
+            try:
+                await self._look(connection)
+            finally:
+                await self._pool.release(connection)
+        except CantGive as lack:
+            return str(lack)
+        return ""
+
+    async def aclose(self) -> None:
+        """End what is under way."""
+        for task in self._groups:
+            task.cancel()
+        await asyncio.gather(*self._groups, return_exceptions=True)
+        await self._pool.aclose()
+
+    async def change(self, command: Command, key: str, deadline: float, end: float) -> tuple[Any, float]:
+        """Send a script as `Client.change` does, until `deadline`, and wait until `end` for its durability
+        (monotonic seconds). Return its reply, and when that came. `key` is the one that may be written
+        behind it.
+
+        Raises what `Client.change` raises; `DurabilityMissed` if the script was answered, and the level was
+        not reached; `TooMany` if too many calls wait; `CantGive` if the server can't give the level.
+        """
+        if self._waiting >= MOST_WAITING:
+            raise TooMany(
+                f"{MOST_WAITING} calls wait already until Redis has them as {self._level}; try again later"
+            )
+        asked = _Asked(command, key, deadline, end)
+        self._queue.append(asked)
+        self._news.set()
+        self._waiting += 1
+        try:
+            self._begin()
+            reply = await self._answer(asked)
+            answered = monotonic()
+            await self._settled(asked)
+        finally:
+            self._waiting -= 1
+        return reply, answered
+
+    async def _answer(self, asked: _Asked) -> Any:
+        """Wait for the script's reply."""
+        try:
+            async with asyncio.timeout(asked.deadline + GRACE - monotonic()):
+                return await asked.reply
+        except ANSWERS as refusal:
+            if asked.clock is not None and str(refusal).startswith("GIVENUP"):
+                asked.clock.forget()
+            raise
+        except (RedisError, OSError) as failure:
+            lost = RedisTimeoutError(NO_ANSWER) if isinstance(failure, TimeoutError) else failure
+            if asked.clock is None:
+                if lost is failure:
+                    raise
+                raise GivenUp(TOO_LATE) from None
+            since, until = asked.clock.at(asked.sent), asked.clock.at(asked.deadline)
+        await asyncio.sleep(asked.deadline - monotonic())
+        raise OpenOutcome(words(lost), since=since, until=until) from lost
+
+    async def _settled(self, asked: _Asked) -> None:
+        """Wait until what the script has written is durable."""
+        try:
+            async with asyncio.timeout(asked.end - monotonic()):
+                problem = await asked.durable
+        except TimeoutError:
+            problem = "the caller's time was over before the server had said so"
+        if problem:
+            raise DurabilityMissed(
+                f"durability: {self._level} was not reached: {problem}; the change stands, but may be "
+                "lost with the server: repeat the call under the same id"
+            )
+
+    # ------------------------------------------------------------------ groups
+
+    def _begin(self) -> None:
+        """Let a group gather, if none does, and if there is a connection for one."""
+        if self._queue and not self._gathers and len(self._groups) < GROUPS:
+            self._gathers = True
+            # Not in the context of a caller, whose deadline and trace are not those of the others.
+            group = asyncio.get_running_loop().create_task(self._group(), context=contextvars.Context())
+            self._groups.add(group)
+            group.add_done_callback(self._ended)
+
+    def _ended(self, group: asyncio.Task[None]) -> None:
+        self._groups.discard(group)
+        self._news.set()  # the next one may have to gather for less time
+        self._begin()
+
+    async def _group(self) -> None:
+        """Gather calls, wait until they are durable, and tell each what has become of it."""
+        connection = await self._open()
+        if connection is None:
+            return
+        calls: list[_Asked] = []
+        problem = "the relay has stopped"
+        failure: RedisError | OSError = RedisConnectionError(problem)
+        try:
+            try:
+                await self._gather(calls, connection)
+            finally:
+                self._gathers = False
+            self._begin()
+            problem = await self._wait_for(calls, connection) if calls else ""
+            for asked in calls:
+                asked.told_durable(problem)
+            if calls and not problem:
+                await self._learn(connection, calls[0].key)
+        except (RedisError, OSError) as lost:
+            problem, failure = f"the connection was lost: {words(lost)}", lost
+        finally:
+            if problem:  # a new connection looks first at what the server can give
+                await connection.disconnect(nowait=True)
+            await self._pool.release(connection)
+            for asked in calls:
+                asked.tell(failure)
+                asked.told_durable(problem)
+
+    async def _open(self) -> AbstractConnection | None:
+        """A connection; None if there is none, and all who wait have been told why."""
+        try:
+            return await self._pool.get_connection()
+        except (RedisError, OSError) as failure:
+            self._gathers = False
+            for asked in self._queue:
+                asked.tell(failure)
+            self._queue.clear()
+            return None
+        except BaseException:
+            self._gathers = False
+            raise
+
+    async def _gather(self, calls: list[_Asked], connection: AbstractConnection) -> None:
+        """Send what is queued, and what comes until it is time to close the group."""
+        clock = await self._pool.clock(connection)
+        while True:
+            while self._queue:
+                asked = self._queue.popleft()
+                now = monotonic()
+                if asked.reply.done() or asked.deadline <= now:
+                    asked.tell(GivenUp(TOO_LATE))
+                    continue
+                asked.clock, asked.sent = clock, now
+                calls.append(asked)
+                write(connection, asked.command(clock.at))
+                await asyncio.sleep(0)
+            left = self._closed_at + min(self._took / GROUPS, LONGEST_GATHER) - monotonic()
+            if left <= 0 or not calls:
+                break
+            self._news.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await self._news.wait()
+        if calls:
+            self._closed_at = monotonic()
+
+    async def _wait_for(self, calls: Sequence[_Asked], connection: AbstractConnection) -> str:
+        """Close the group: tell the calls their replies; return why the level was not reached, or nothing."""
+        closed, end = monotonic(), max(asked.end for asked in calls)
+        behind = self._behind(connection)
+        last = max(end, *(asked.deadline for asked in calls))
+        keys = dict.fromkeys(asked.key for asked in calls)
+        async with asyncio.timeout(last - closed + GRACE):
+            if not behind:
+                problem = await self._reach(self._level, keys, calls, connection, end)
+            else:
+                have = Durability(replicas=self._level.replicas)
+                problem = await self._reach(have, keys, calls, connection, end)
+                if not problem:
+                    await asyncio.sleep(behind)
+                    problem = await self._reach(self._level, keys, (), connection, end)
+        self._took = monotonic() - closed
+        return problem
+
+    async def _reach(
+        self,
+        level: Durability,
+        keys: Iterable[str],
+        calls: Sequence[_Asked],
+        connection: AbstractConnection,
+        end: float,
+    ) -> str:
+        """Wait until `end` for a level of all that was sent, and tell the calls their replies; return why it
+        was not reached, or nothing."""
+        for key in keys:
+            write(connection, ("EVAL", WRITTEN, 1, key))
+        left = end - monotonic()
+        milliseconds = max(math.ceil(max(left - LATE, left / 2) * 1000), 1)  # 0 would be without end
+        write(connection, wait_command(level, milliseconds))
+        for asked in calls:
+            asked.tell(await _read(connection))
+        written = [await _read(connection) for _ in keys]
+        reached = await _read(connection)
+        if all(isinstance(each, BaseException) for each in written):  # one is enough: it is behind all calls
+            return words(written[0])
+        return missing(level, reached)
+
+    # ------------------------------------------------------------------ what the server can give
+
+    async def _look(self, connection: AbstractConnection) -> None:
+        """Ask the server of a new connection whether it can give the level. Raises `CantGive`, which says
+        what to set."""
+        level = self._level
+        if level.replicas:
+            there = online(await _told(connection, "INFO", "replication"))
+            if there < level.replicas:
+                needs = "1 replica" if level.replicas == 1 else f"{level.replicas} replicas"
+                raise CantGive(
+                    f"durability: {level} needs {needs}, and the server has {there} that are online: start "
+                    "replicas, or ask for less"
+                )
+        if level.fsync:
+            try:
+                await _told(connection, *wait_command(Durability(fsync=True), 1))
+            except ResponseError as refusal:
+                raise CantGive(f"durability: {level} {_advice(str(refusal))}") from refusal
+            synced = await _synced(connection)
+            if synced == b"no":
+                raise CantGive(
+                    f"durability: {level} needs appendfsync everysec or always, and the server has no: set it"
+                )
+            if synced != b"always":
+                self._processes[connection] = run_id(await _told(connection, "INFO", "server"))
+
+    def _behind(self, connection: AbstractConnection) -> float:
+        """How many seconds behind the calls of a group its wait has to begin."""
+        process = self._processes.get(connection)
+        return 0.0 if process is None or self._waited.get(process, 0.0) >= PROOFS else SYNC_INTERVAL
+
+    async def _learn(self, connection: AbstractConnection, key: str) -> None:
+        """Look whether the server waits for its fsync, where that is not known yet. A wait has just ended, so
+        the next one takes as long as lies between two fsyncs; or no time, if the server takes all for
+        synced."""
+        process = self._processes.get(connection)
+        if process is None or not 0.0 <= (waited := self._waited.get(process, 0.0)) < PROOFS:
+            return
+        began = monotonic()
+        write(connection, ("EVAL", WRITTEN, 1, key))
+        write(connection, wait_command(Durability(fsync=True), int(SECONDS_TO_LEARN * 1000)))
+        async with asyncio.timeout(2 * SECONDS_TO_LEARN):
+            await _read(connection)
+            await _read(connection)
+        took, (least, most) = monotonic() - began, BETWEEN
+        if took < least:
+            self._waited[process] = -math.inf
+        elif took < most:
+            self._waited[process] = waited + 1
+
+
+async def _told(connection: AbstractConnection, *command: str | int) -> Any:
+    """A reply. Raises redis-py's errors."""
+    await connection.send_command(*command, check_health=False)
+    return await connection.read_response()
+
+
+async def _synced(connection: AbstractConnection) -> bytes:
+    """The server's `appendfsync`; empty if that may not be known."""
+    try:
+        return bytes((await _told(connection, "CONFIG", "GET", "appendfsync"))[-1])
+    except (ResponseError, IndexError):  # a right that only this question needs
+        return b""
+
+
+async def _read(connection: AbstractConnection) -> Any:
+    """A reply, or the refusal in its place."""
+    try:
+        return await connection.read_response(timeout=math.inf)
+    except ANSWERS as refusal:
+        return refusal
+
+
+class DurableCalls:
+    """The calls to one place that wait for more than the server's OK: those of each level with connections of
+    their own, made when first needed. So nobody waits for a level that he did not ask for."""
+
+    def __init__(self, open_pool: OpenPool) -> None:
+        self._open_pool = open_pool
+        self._commits: dict[Durability, GroupCommit] = {}
+
+    def __getitem__(self, level: Durability) -> GroupCommit:
+        """Those of a level."""
+        commit = self._commits.get(level)
+        if commit is None:
+            commit = self._commits[level] = GroupCommit(level, self._open_pool)
+        return commit
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a call is under way."""
+        return any(commit.is_busy for commit in self._commits.values())
+
+    def renew(self) -> None:
+        """See `MasterPool.renew`."""
+        for commit in self._commits.values():
+            commit.renew()
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        for commit in self._commits.values():
+            await commit.aclose()
+
+
+def wait_command(level: Durability, milliseconds: int) -> tuple[str | int, ...]:
+    """What waits for a level, for at most that long."""
+    if level.fsync:
+        return "WAITAOF", 1, level.replicas, milliseconds
+    return "WAIT", level.replicas, milliseconds
+
+
+def run_id(told: bytes) -> bytes:
+    """The id of the server's process in INFO."""
+    found = re.search(rb"^run_id:(\w+)", told, re.MULTILINE)
+    return found[1] if found else b""
+
+
+def online(told: bytes) -> int:
+    """How many replicas INFO says that take part."""
+    return len(re.findall(rb"^slave\d+:.*state=online", told, re.MULTILINE))
+
+
+def _advice(refusal: str) -> str:
+    if "appendonly" in refusal:
+        return "needs the server's append-only file, which is off: set appendonly to yes"
+    if "unknown command" in refusal:
+        return (
+            "needs the command WAITAOF, which the server does not have (Redis has it from 7.2 on): replace "
+            "the server, or ask for replicas"
+        )
+    return f"needs the command WAITAOF, which the server refuses: {refusal}"
+
+
+def missing(level: Durability, reached: Any) -> str:
+    """What was not reached, by the reply to `wait_command`, in words; empty if all was."""
+    if isinstance(reached, BaseException):
+        return words(reached)
+    local, replicas = reached if level.fsync else (1, reached)
+    if int(local) < level.fsync:
+        return "the server's disk did not have it in time"
+    if int(replicas) < level.replicas:
+        return f"{int(replicas)} of {level.replicas} replicas had it in time"
+    return ""
