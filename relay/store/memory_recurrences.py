@@ -1,16 +1,19 @@
-"""Recurrences in a dictionary: the contract of `relay.core.ports.RecurrenceStore` without Redis."""
+"""Recurrences and calendars in dictionaries: the contracts of `relay.core.ports.RecurrenceStore` and
+`CalendarStore` without Redis."""
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from relay.core.errors import InvalidField
 from relay.core.partitions import Layout, hashed, own_name, place_of
+from relay.core.recurring.calendars import MOST_CALENDARS, NO_CALENDARS, KnownCalendars
 from relay.core.recurring.ends import NO_JOURNAL, NOT_RECORDED, Became, Trail
 from relay.core.recurring.recurrence import (
     Due,
+    Put,
     Recurrence,
     RecurrencePage,
     Standing,
@@ -18,6 +21,7 @@ from relay.core.recurring.recurrence import (
     Turn,
     Turned,
 )
+from relay.core.recurring.rule import Rule
 from relay.core.recurring.turns import look_at
 from relay.core.timers import NewTimer
 from relay.store.codec.recurrence_text import write_standing
@@ -174,6 +178,43 @@ class MemoryRecurrences:
 
     async def _lives(self, topic: str, timer_id: str) -> bool:
         return timer_id != "" and await self._timers.get(topic, timer_id) is not None
+
+
+class MemoryCalendars:
+    """A `CalendarStore`, and what reads it, since nobody else changes these calendars."""
+
+    def __init__(self) -> None:
+        self.known = NO_CALENDARS
+
+    async def read(self, known: KnownCalendars | None = None) -> KnownCalendars:
+        """See `CalendarStore.read`."""
+        return self.known
+
+    async def of(self, rule: Rule) -> KnownCalendars:
+        """Return what is known."""
+        return self.known
+
+    async def for_tick(self) -> KnownCalendars:
+        """Return what is known."""
+        return self.known
+
+    async def put(self, name: str, dates: Sequence[str]) -> Put:
+        """See `CalendarStore.put`. Raises `InvalidField`."""
+        days, before = frozenset(dates), self.known.dates.get(name)
+        if before is None and len(self.known.dates) >= MOST_CALENDARS:
+            problem = (
+                f"would be one more than the {MOST_CALENDARS} calendars that there may be; delete one first"
+            )
+            raise InvalidField("calendar.name", problem)
+        self.known = replace(self.known, dates={**self.known.dates, name: days})
+        return Put.CREATED if before is None else Put.UNCHANGED if before == days else Put.REPLACED
+
+    async def remove(self, name: str) -> bool:
+        """See `CalendarStore.remove`."""
+        dates = dict(self.known.dates)
+        removed = dates.pop(name, None) is not None
+        self.known = replace(self.known, dates=dates)
+        return removed
 
 
 def _read_cursor(cursor: str) -> bytes:

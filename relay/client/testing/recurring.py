@@ -3,8 +3,7 @@ their rules need what the extra `rules` installs."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from relay.api import times
@@ -12,19 +11,17 @@ from relay.api.recurring.calendars import CalendarCalls
 from relay.api.recurring.calls import RecurrenceCalls
 from relay.client.calls import channel
 from relay.client.testing.service import at_once
-from relay.core.errors import InvalidField
 from relay.core.partitions import Layout
 from relay.core.policy import Policies
 from relay.core.ports import OnePartition
-from relay.core.recurring.calendars import MOST_CALENDARS, NO_CALENDARS, KnownCalendars
-from relay.core.recurring.recurrence import Put, Standing, StoredRecurrence, Turned
+from relay.core.recurring.recurrence import Standing, StoredRecurrence, Turned
 from relay.core.recurring.rule import Rule
 from relay.core.recurring.turns import LOOK_AGAIN, look_at
 from relay.core.timers import Change
 from relay.engine.recurring.history import History
 from relay.engine.recurring.recurrences import Recurrences
 from relay.engine.recurring.turning import turned
-from relay.store.memory_recurrences import MemoryRecurrences
+from relay.store.memory_recurrences import MemoryCalendars, MemoryRecurrences
 from relay.v1 import recurrence_service_pb2 as pb
 
 if TYPE_CHECKING:
@@ -148,43 +145,6 @@ class MemoryRecurring:
         _, kept = at_once(self._kept.get(topic, recurrence_id))
         assert kept is not None
         return kept
-
-
-class MemoryCalendars:
-    """The calendars of a relay in memory, of which nobody else has any."""
-
-    def __init__(self) -> None:
-        self.known = NO_CALENDARS
-
-    async def read(self) -> KnownCalendars:
-        """See `ReadsCalendars.read`."""
-        return self.known
-
-    async def of(self, rule: Rule) -> KnownCalendars:
-        """See `ReadsCalendars.of`."""
-        return self.known
-
-    async def for_tick(self) -> KnownCalendars:
-        """See `ReadsCalendars.for_tick`."""
-        return self.known
-
-    async def put(self, name: str, dates: Sequence[str]) -> Put:
-        """See `CalendarStore.put`. Raises `InvalidField`."""
-        days, before = frozenset(dates), self.known.dates.get(name)
-        if before is None and len(self.known.dates) >= MOST_CALENDARS:
-            problem = (
-                f"would be one more than the {MOST_CALENDARS} calendars that there may be; delete one first"
-            )
-            raise InvalidField("calendar.name", problem)
-        self.known = replace(self.known, dates={**self.known.dates, name: days})
-        return Put.CREATED if before is None else Put.UNCHANGED if before == days else Put.REPLACED
-
-    async def remove(self, name: str) -> bool:
-        """See `CalendarStore.remove`."""
-        dates = dict(self.known.dates)
-        removed = dates.pop(name, None) is not None
-        self.known = replace(self.known, dates=dates)
-        return removed
 
 
 class _Whole:

@@ -17,6 +17,7 @@ from relay.engine.clock import Clock
 from relay.engine.delivery.leases import Lease
 from relay.engine.delivery.session import Problem, Session
 from relay.engine.engine import Engine
+from relay.store.memory_recurrences import MemoryCalendars
 from relay.telemetry.traces.tracing import Tracing
 from tests.worlds.engine.doubles import Beats, Counts, GatedStore, Hints, Registered
 from tests.worlds.engine.fake_clock import FakeClock, settle
@@ -91,6 +92,7 @@ class Engines:
         self.store.check = self.layouts.check
         self.topics = Registered()
         self.beats = Beats(now)
+        self.calendars = MemoryCalendars()
         self.counts = Counts()
         self.policy = policy or TopicPolicy()
         self.policies: dict[str, TopicPolicy] = {}
@@ -120,6 +122,7 @@ class Engines:
                 self.layouts,
                 self.moves,
                 heartbeats=self.beats,
+                calendars=self.calendars,
             ),
             Policies(self.policy, self.policies, closed=closed),
             self.counts,
