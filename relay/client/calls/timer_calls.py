@@ -277,6 +277,7 @@ def call(method: Method[Request, Response], request: Request, timeout: float) ->
     end = time.monotonic() + timeout
     life = _try_timeout(request) if method.changes else timeout
     backoff = RetryBackoff(_FIRST_PAUSE, _LONGEST_PAUSE)
+    missed: errors.NotDurable | None = None  # it says more than a last try that had no time
     while True:
         limit = min(life, max(end - time.monotonic(), 0.001))
         over = time.monotonic() + limit
@@ -284,12 +285,13 @@ def call(method: Method[Request, Response], request: Request, timeout: float) ->
             response: Response = yield Attempt(method, request, limit)
         except errors.Unavailable as error:
             pause = max(backoff.next(), error.retry_after or 0.0)
+            missed = error if isinstance(error, errors.NotDurable) else missed
             life *= 1 + isinstance(error, errors.NotDurable)
             if method.changes and error.unanswered:
                 yield Pause(max(over - time.monotonic(), 0.0))
                 pause = 0.0
             if time.monotonic() + pause >= end:
-                raise
+                raise missed or error from None
         except errors.DeadlineExceeded:
             if not method.changes:
                 raise
