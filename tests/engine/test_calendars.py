@@ -299,6 +299,33 @@ async def test_who_names_none_ticks_without_them(scene: Scene) -> None:
             await until(have_come, "those that waited have come")
 
 
+async def test_who_waits_with_much_content(scene: Scene) -> None:
+    """What one look reads is bounded in bytes, too: others tick behind more than that."""
+    waiting = [replace(EVERY_SECOND, recurrence_id=f"w{n}", payload=b"x" * (1 << 20)) for n in range(9)]
+    async with scene.connected() as server, scene.store() as store:
+        await RedisCalendars(server).put(CLOSED, [])
+        now = await scene.now()
+        for each in waiting:
+            await scene.keep(store, replace(each, max_runs=1), now)
+        await scene.keep(store, replace(EVERY_SECOND, rule=Rule(every=SECOND)), now + 1)
+        async with scene.relay() as (engine, calendars):
+            calendars.trouble = StoreUnavailable("away")
+            recurrences = engine.recurrences
+
+            async def ticks() -> bool:
+                return (await recurrences.get(scene.topic, "r")).standing.runs >= 3
+
+            await until(ticks, "what names no calendar ticks")
+            calendars.trouble = None
+            engine.calendars._retry_at = 0.0
+
+            async def have_come() -> bool:
+                page = await recurrences.page(scene.topic, prefix="w", limit=500, cursor="")
+                return all(each.standing.runs == 1 for each in page.kept)
+
+            await until(have_come, "those that waited have come")
+
+
 async def test_a_node_with_the_calendars_that_hangs() -> None:
     """In a Cluster they may be at another node than a topic. While that one does not answer, the topic goes
     on, by the calendars that were read last."""
