@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
+from relay.api.recurring.calendars import CalendarCalls
 from relay.app import put_together
 from relay.core.errors import InvalidField, StoreRefused, StoreUnavailable
 from relay.core.instants import SECOND
@@ -40,6 +41,7 @@ from relay.store.server.server import Server
 from relay.store.timeline.calendars import RedisCalendars
 from relay.telemetry.metrics.provider import Metrics
 from relay.telemetry.traces.tracing import Tracing
+from relay.v1 import recurrence_service_pb2 as pb
 from tests.worlds.cluster.cluster import Cluster
 from tests.worlds.engine.fake_clock import FakeClock
 from tests.worlds.waiting import until
@@ -361,6 +363,18 @@ async def test_a_node_with_the_calendars_that_hangs() -> None:
                 return not engine.calendars._in_trouble
 
             await until(is_over, "it is read again")
+
+
+async def test_what_people_wrote(scene: Scene) -> None:
+    """What is no name and no date is in no answer: clients could not read it."""
+    async with scene.connected() as server, scene.relay() as (engine, _):
+        key = server.keys.calendars
+        await server.ask("HSET", key, CLOSED, b"2026-12-25 never \xff 20261226 2026-12-24")
+        await server.ask("HSET", key, b"\xff", "2026-12-25", "a b", "", "", "")
+        calls = CalendarCalls(engine)
+        listed = (await calls.list(pb.ListCalendarsRequest())).calendars
+        assert [(each.name, list(each.dates)) for each in listed] == [(CLOSED, ["2026-12-24", "2026-12-25"])]
+        assert (await calls.get(pb.GetCalendarRequest(name=CLOSED))).calendar == listed[0]
 
 
 # ------------------------------------------------------------------------- while they change
