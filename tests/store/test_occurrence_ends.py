@@ -409,6 +409,20 @@ async def test_whose_letter_is_kept_is_dead(books: Books, monkeypatch: pytest.Mo
     assert reads.pages == 1 + 2
 
 
+async def test_another_timer_has_the_name_of_a_dead_one(books: Books) -> None:
+    """Whether its records are read together with the death or not."""
+    for n, apart in enumerate((10, PAGE)):
+        start = START + n * DAY
+        books.made(start, name(n))
+        letter = books.bury(start + 5, name(n), reason="attempts")
+        books.write(start + 5, K.DEAD, name(n), reason="attempts", attempts=3, dead_id=letter)
+        books.others(start + 10, apart)
+        books.made(start + 5_000, name(n))
+        books.write(start + 5_010, K.ACKED, name(n))
+    dead = Became(OUTCOME.DEAD, "attempts", 3)
+    assert await books.ended(0, 1) == {name(n): at(dead, START + n * DAY + 5) for n in (0, 1)}
+
+
 async def test_a_letter_that_has_moved(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has another name where it came."""
     books.lay_out("3 4")
