@@ -68,7 +68,7 @@ def test_the_first_end_counts() -> None:
 
 @pytest.mark.parametrize("end", [record(K.ACKED), record(K.DEAD, reason="rejected", dead_id="9-0")])
 def test_another_timer_of_the_name_of_a_dead_one(end: JournalRecord) -> None:
-    """Somebody has scheduled it, and its end is its own, until the dead letter of the occurrence is redriven."""
+    """Somebody has scheduled it, and its end is its own, until that one is redriven."""
     trail = followed(MADE, CLAIMED, DEAD, MADE, CLAIMED, end)
     assert (trail.became, trail.is_over) == (Became(OUTCOME.DEAD, "attempts", 3, 3), False)
     followed(record(K.PURGED, dead_id="9-0"), record(K.REDRIVEN, dead_id="9-0"), record(K.ACKED), trail=trail)
