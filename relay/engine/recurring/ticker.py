@@ -92,8 +92,9 @@ class Ticker:
             await self._clock.wait(self._timetable.wakeup, wait)
         began = self._timetable.begin()
         health = self._redis_health.of(self._partition)
+        passed_over = self._passed_over
         try:
-            due = await self._store.due(self._partition, MOST, skip=self._passed_over)
+            due = await self._store.due(self._partition, MOST, skip=passed_over)
             done, following = await self._turn(await self._computed(due))
         except StoreUnavailable as failure:
             self._timetable.again()
@@ -112,9 +113,8 @@ class Ticker:
         else:
             health.worked()
             self._refused = False
-            self._timetable.plan(
-                now=due.now, next_due=following, taken=done or self._passed_over > 0, paused_until=None
-            )
+            goes_on = done or self._passed_over > passed_over
+            self._timetable.plan(now=due.now, next_due=following, taken=goes_on, paused_until=None)
             self._gather_until = began + GATHER if done and len(due.kept) < MOST else 0.0
 
     async def _computed(self, due: Due) -> Due:
