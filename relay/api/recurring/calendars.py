@@ -78,5 +78,5 @@ def checked(calendar: pb.Calendar) -> tuple[str, tuple[str, ...]]:
 
 
 def message(name: str, dates: Iterable[str]) -> pb.Calendar:
-    """A calendar as it is answered. A text that is not a date, which somebody has written to Redis, is left out."""
+    """A calendar as it is answered: without texts that are not dates, which somebody has written to Redis."""
     return pb.Calendar(name=name, dates=sorted(filter(is_date, dates)))
