@@ -445,3 +445,24 @@ async def test_a_letter_of_which_the_journal_has_nothing_left(books: Books) -> N
     assert await books.end() == Became.unknown("trimmed")
     books.bury(START + 5, name(), reason="rejected")
     assert await books.end() == at(Became(OUTCOME.DEAD, "rejected", 3), START + 5)
+
+
+@pytest.mark.parametrize("time", [-1_000, 3, 9])
+async def test_entries_that_this_version_cannot_read(books: Books, time: int) -> None:
+    """Wherever a foreign one stands, what the others say is told."""
+    if time < 0:
+        books.raw.xadd(books.key(), {"x": "y"}, id=f"{START + time}-0")
+    books.made(START, name())
+    if time == 3:
+        books.raw.xadd(books.key(), {"x": "y"}, id=f"{START + time}-0")
+    books.write(START + 5, K.ACKED, name())
+    if time == 9:
+        books.raw.xadd(books.key(), {"x": "y"}, id=f"{START + time}-0")
+    assert await books.end() == at(ACKED, START + 5)
+
+
+async def test_an_entry_of_a_newer_version_that_names_it(books: Books) -> None:
+    """It may have told of the end."""
+    books.made(START, name())
+    books.raw.xadd(books.key(), {"b": name()}, id=f"{START + 5}-0")
+    assert await books.end() == Became.unknown("trimmed")
