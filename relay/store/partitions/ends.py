@@ -287,7 +287,7 @@ def _take(entry: str, raw: bytes, hunts: Sequence[_Hunt]) -> None:
     trails = {hunt.timer_id: hunt.trail for hunt in hunts}
     if (batch := _readable([(entry, raw)])) is None:
         for hunt in hunts:
-            hunt.has_gap = True  # it may have told of an end
+            hunt.has_gap = True  # it may have had an end
         return
     for record in batch.records:
         if (trail := trails.get(record.timer_id)) is not None:
