@@ -20,6 +20,7 @@ if bad then return bad end
 
 local stood = redis.call('HGET', calendars, name)
 local last = tonumber(redis.call('HGET', calendars, '#revision') or '') or 0
+if not (last < 2 ^ 53) then last = 0 end -- somebody's number: 1 more is the same there -- @rule revisions-can-grow
 local revision = string.format('%.0f', math.max(last + 1, now_us)) -- @rule revisions-grow
 if keeps then
   if stood == dates then return 'UNCHANGED' end -- @rule same-calendar-no-change

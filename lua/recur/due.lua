@@ -5,6 +5,7 @@
 -- Writes  nothing
 -- ARGV    limit count               recurrences to read
 --         max_bytes bytes           of rules after which the reply ends
+--         skip count                to pass over, of the first ones
 -- Returns { now in microseconds; when to look at the next one behind these, '' if at none; then of each what
 --           `say_recurrence` says }
 --         error WRONGKEYTYPE
@@ -14,7 +15,7 @@ local bad = wrong_type()
 if bad then return bad end
 
 local now, bytes = time_us(), 0
-local found = redis.call('ZRANGE', ticks, 0, limit, 'WITHSCORES') -- one more than asked for
+local found = redis.call('ZRANGE', ticks, skip, skip + limit, 'WITHSCORES') -- one more than asked for
 local reply, following = { string.format('%.0f', now), '' }, ''
 for i = 1, #found, 2 do
   local look = tonumber(found[i + 1])

@@ -169,9 +169,10 @@ class RecurrenceStore(Protocol):
         """Return now, and a recurrence."""
         ...
 
-    async def due(self, topic: str, limit: int) -> Due:
-        """Return up to `limit` recurrences that are to be looked at now, the first ones first. Those that a
-        move takes away from a partition are among them for as long as they are there."""
+    async def due(self, topic: str, limit: int, *, skip: int = 0) -> Due:
+        """Return up to `limit` recurrences that are to be looked at now, the first ones first, behind those
+        that are to be passed over. Those that a move takes away from a partition are among them for as long
+        as they are there."""
         ...
 
     async def turn(

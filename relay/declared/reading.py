@@ -104,8 +104,10 @@ def _read_calendar(place: str, each: Mapping[str, Any]) -> CalendarEntry:
     for field in each:
         if field not in ("calendar", "dates"):
             raise SettingsError([f"{place}: {field}: is not known here; there are calendar, dates"])
+    if each.get("dates") is None:
+        raise SettingsError([f"{place}: dates: is missing; give a list, [] for none"])
     try:
-        forms.read(message, {"name": called, "dates": _plain(each.get("dates"))})
+        forms.read(message, {"name": called, "dates": _plain(each["dates"])})
         return CalendarEntry(place, *calendars.checked(message))
     except InvalidField as failure:
         raise SettingsError([f"{place}: {_of_calendar(failure)}"]) from None

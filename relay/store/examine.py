@@ -27,6 +27,7 @@ from relay.store.server.fitness import is_one_of_several
 from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
 from relay.store.timeline.topics import RedisTopics
+from relay.store.verbs import move
 
 ROUND_TRIPS = 20
 
@@ -221,6 +222,7 @@ async def refusals(
                 topic, ClaimRequest(limit=3, lease=30 * SECOND, nonce=nonce, max_bytes=1 << 20)
             ),
         )
+        await attempt("look for occurrences", lambda: server.call(move.scan(topic, "0", 10)))
         await attempt("extend", lambda: store.extend(topic, [Extension("a", nonce)], lease=30 * SECOND))
         nacked = Settlement(nonce, Ending(Verb.NACK, retry_after=0), ["b"])
         ends = [Settlement(nonce, ACKED, ["a"]), nacked]

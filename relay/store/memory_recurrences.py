@@ -52,15 +52,15 @@ class MemoryRecurrences:
         record = self._records(topic).get(recurrence_id)
         return self._clock(), None if record is None else await self._stored(topic, record)
 
-    async def due(self, topic: str, limit: int) -> Due:
+    async def due(self, topic: str, limit: int, *, skip: int = 0) -> Due:
         """See `RecurrenceStore.due`."""
         now = self._clock()
         looks = sorted(
             (record.look, name) for name, record in self._records(topic).items() if record.look is not None
         )
-        due = [name for look, name in looks if look <= now][:limit]
+        due = [name for look, name in looks if look <= now][skip:][:limit]
         kept = [await self._stored(topic, self._records(topic)[name]) for name in due]
-        return Due(now, next((look for look, _ in looks[len(due) :]), None), kept)
+        return Due(now, next((look for look, _ in looks[skip + len(due) :]), None), kept)
 
     async def turn(
         self, topic: str, turns: Sequence[Turn], now: int, *, max_waiting: int = 0

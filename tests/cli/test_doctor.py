@@ -385,14 +385,14 @@ def test_calendars_that_rules_name(doctor: Any, healthy: RunningServer) -> None:
     async def kept() -> None:
         async with Server(healthy.url, connections=1, timeout=60.0) as server:
             recurrences = RedisRecurrences(server, Carrier(server))
-            for n, names in enumerate((("de",), ("de", "fr gone"), ())):
+            for n, names in enumerate((("de",), ("de", "fr-gone"), ())):
                 wanted = Recurrence(f"r{n}", Rule(every=86_400_000_000, calendars=names))
                 standing = Standing(1, 4_000_000_000_000_000)
                 assert await recurrences.keep("orders", None, wanted, standing, 0, reason="put")
 
     async def there() -> None:
         async with Server(healthy.url, connections=1, timeout=60.0) as server:
-            for name in ("de", "fr gone"):
+            for name in ("de", "fr-gone"):
                 await RedisCalendars(server).put(name, [])
 
     anyio.run(kept)
@@ -404,8 +404,8 @@ def test_calendars_that_rules_name(doctor: Any, healthy: RunningServer) -> None:
         assert two.startswith(
             "2 recurrences of 'orders' name the calendar 'de', which does not exist, so that"
         )
-        assert one.startswith("1 recurrence of 'orders' names the calendar 'fr gone', which does not exist")
-        assert "relay recur calendar put 'fr gone' --file FILE puts it" in one
+        assert one.startswith("1 recurrence of 'orders' names the calendar 'fr-gone', which does not exist")
+        assert "relay recur calendar put fr-gone --file FILE puts it" in one
         anyio.run(there)
         assert doctor(healthy).of("calendars") == ("ok", "2, and no rule names another one")
         client.delete("timers_topics:calendars")

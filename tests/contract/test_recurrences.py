@@ -239,17 +239,21 @@ async def test_what_is_to_be_looked_at(scene: Scene) -> None:
     ):
         await scene.keep(replace(WANTED, recurrence_id=name), standing)
 
-    async def due(limit: int) -> tuple[list[str], int | None]:
-        found = await scene.store.due(scene.topic, limit)
+    async def due(limit: int, skip: int = 0) -> tuple[list[str], int | None]:
+        found = await scene.store.due(scene.topic, limit, skip=skip)
         assert (found.now, found.unread) in ((scene.now, ()), (scene.now, []))
         return [each.recurrence.recurrence_id for each in found.kept], found.next
 
     assert await due(2) == (["first", "second"], NOW)
     assert await due(9) == (["first", "second", "third"], NOW + LOOK_AGAIN)
+    assert await due(1, skip=1) == (["second"], NOW)
+    assert await due(9, skip=2) == (["third"], NOW + LOOK_AGAIN)
+    assert await due(9, skip=3) == ([], NOW + LOOK_AGAIN)
     scene.move(1)
     assert await due(9) == (["first", "second", "third", "keeps"], NOW + 60 * SECOND)
     scene.move(59)
     assert await due(9) == (["first", "second", "third", "keeps", "later"], None)
+    assert await due(9, skip=5) == ([], None)
 
 
 async def test_pages_go_by_the_bytes_of_ids(scene: Scene) -> None:

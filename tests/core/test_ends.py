@@ -66,6 +66,32 @@ def test_the_first_end_counts() -> None:
     assert followed(MADE, CLAIMED, record(K.ACKED), *again).became == Became(OUTCOME.ACKED, "", 1, 3)
 
 
+@pytest.mark.parametrize("end", [record(K.ACKED), record(K.DEAD, reason="rejected", dead_id="9-0")])
+def test_another_timer_of_the_name_of_a_dead_one(end: JournalRecord) -> None:
+    """Somebody has scheduled it, and its end is its own, until that one is redriven."""
+    trail = followed(MADE, CLAIMED, DEAD, MADE, CLAIMED, end)
+    assert (trail.became, trail.is_over) == (Became(OUTCOME.DEAD, "attempts", 3, 3), False)
+    followed(record(K.PURGED, dead_id="9-0"), record(K.REDRIVEN, dead_id="9-0"), record(K.ACKED), trail=trail)
+    assert trail.became == Became(OUTCOME.DEAD, "attempts", 3, 3)
+    followed(record(K.REDRIVEN, dead_id="5-0"), CLAIMED, record(K.ACKED), trail=trail)
+    assert trail.became == Became(OUTCOME.ACKED, "", 1, 3)
+
+
+def test_a_dead_one_moves_without_another_timer_of_its_name() -> None:
+    """The other one leaves first, and comes first; both have letters then."""
+    trail = followed(MADE, DEAD, MADE, record(K.LEFT, hand_over=BACK))
+    assert (trail.left, trail.is_over) == ("", False)
+    left = followed(record(K.LEFT, hand_over=THERE, dead_id="5-0"), trail=trail)
+    there = followed(
+        record(K.ARRIVED, hand_over=THERE, dead_id="6-0", previous_dead_id="5-0"),
+        record(K.ACKED),
+        trail=Trail(left),
+    )
+    assert there.became == Became(OUTCOME.DEAD, "attempts", 3, 2)
+    followed(record(K.REDRIVEN, dead_id="6-0"), record(K.CANCELLED), trail=there)
+    assert there.became == Became(OUTCOME.CANCELLED, "", 0, 2)
+
+
 def test_a_letter_that_is_not_kept_or_was_purged_is_the_end() -> None:
     assert followed(MADE, record(K.DEAD, reason="rejected", attempts=1)).is_over
     assert followed(MADE, DEAD, record(K.PURGED, dead_id="5-0")).is_over

@@ -233,6 +233,8 @@ def test_from_the_command_line(daemon: Relay, tmp_path: Path) -> None:
     shown = ask(daemon, "preview", *rule, "--after", "2026-12-24T12:00:00Z", "--count", "3", "--json")
     assert [each["left_out"] for each in shown.documents] == ["calendar", "calendar", ""]
     assert ask(daemon, "put", "t", "r", *rule).code == 0
+    assert ask(daemon, "calendar", "put", "empty", "--file", "/dev/null").out == "created empty: 0 dates\n"
+    assert ask(daemon, "calendar", "delete", "empty").code == 0
     assert ask(daemon, "calendar", "delete", "uk").out == "deleted uk\n"
     told = ask(daemon, "get", "t", "r").out
     assert "uk: no such calendar, so that nothing is left out for it" in told
@@ -252,8 +254,9 @@ def test_what_is_wrong_on_the_command_line(daemon: Relay, tmp_path: Path) -> Non
         ),
         (("put", "a", "--file", str(tmp_path / "none")), 2, "none can't be read: No such file"),
         (("put", "a", "2026-12-25", "--file", str(file)), 2, "give DATES or --file, not both"),
+        (("put", "a"), 2, "give DATES or --file: without any the calendar would be empty"),
         (("put", "a", "tomorrow"), 2, "dates[0]: 'tomorrow' is not a date"),
-        (("put", "a b"), 2, "name: 'a b' is not the name of a calendar"),
+        (("put", "a b", "2026-12-25"), 2, "name: 'a b' is not the name of a calendar"),
         (("get", "absent"), 3, "there is no calendar 'absent'"),
         (("delete", "absent"), 3, "there is no calendar 'absent'"),
     ):

@@ -133,9 +133,17 @@ def test_calendars_of_a_file(daemon: Relay, client: SyncRelayClient, file: Path)
 
 
 WRONG: list[tuple[str, str]] = [
-    ("- {calendar: c}\n- {calendar: c}", "entry 2 (c): calendar: is that of entry 1, too; give each its own"),
-    ("- {calendar: c d}", "entry 1 (c d): calendar: 'c d' is not the name of a calendar: 1 to 100 letters"),
-    ("- {calendar: 5}", "entry 1: calendar: must be text"),
+    ("- {calendar: c}", "entry 1 (c): dates: is missing; give a list, [] for none"),
+    ("- {calendar: c, dates: null}", "entry 1 (c): dates: is missing"),
+    (
+        "- {calendar: c, dates: []}\n- {calendar: c, dates: []}",
+        "entry 2 (c): calendar: is that of entry 1, too; give each its own",
+    ),
+    (
+        "- {calendar: c d, dates: []}",
+        "entry 1 (c d): calendar: 'c d' is not the name of a calendar: 1 to 100 letters",
+    ),
+    ("- {calendar: 5, dates: []}", "entry 1: calendar: must be text"),
     ("- {calendar: c, topic: t}", "entry 1 (c): topic: is not known here"),
     ("- {calendar: c, name: d}", "entry 1 (c): name: is not known here"),
     ("- {calendar: c, dates: [24.12.2026]}", "entry 1 (c): dates[0]: '24.12.2026' is not a date such as"),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
+from relay.api.recurring.calendars import CalendarCalls
 from relay.app import put_together
 from relay.core.errors import InvalidField, StoreRefused, StoreUnavailable
 from relay.core.instants import SECOND
@@ -40,6 +41,7 @@ from relay.store.server.server import Server
 from relay.store.timeline.calendars import RedisCalendars
 from relay.telemetry.metrics.provider import Metrics
 from relay.telemetry.traces.tracing import Tracing
+from relay.v1 import recurrence_service_pb2 as pb
 from tests.worlds.cluster.cluster import Cluster
 from tests.worlds.engine.fake_clock import FakeClock
 from tests.worlds.waiting import until
@@ -299,6 +301,33 @@ async def test_who_names_none_ticks_without_them(scene: Scene) -> None:
             await until(have_come, "those that waited have come")
 
 
+async def test_who_waits_with_much_content(scene: Scene) -> None:
+    """What one look reads is bounded in bytes, too: others tick behind more than that."""
+    waiting = [replace(EVERY_SECOND, recurrence_id=f"w{n}", payload=b"x" * (1 << 20)) for n in range(9)]
+    async with scene.connected() as server, scene.store() as store:
+        await RedisCalendars(server).put(CLOSED, [])
+        now = await scene.now()
+        for each in waiting:
+            await scene.keep(store, replace(each, max_runs=1), now)
+        await scene.keep(store, replace(EVERY_SECOND, rule=Rule(every=SECOND)), now + 1)
+        async with scene.relay() as (engine, calendars):
+            calendars.trouble = StoreUnavailable("away")
+            recurrences = engine.recurrences
+
+            async def ticks() -> bool:
+                return (await recurrences.get(scene.topic, "r")).standing.runs >= 3
+
+            await until(ticks, "what names no calendar ticks")
+            calendars.trouble = None
+            engine.calendars._retry_at = 0.0
+
+            async def have_come() -> bool:
+                page = await recurrences.page(scene.topic, prefix="w", limit=500, cursor="")
+                return all(each.standing.runs == 1 for each in page.kept)
+
+            await until(have_come, "those that waited have come")
+
+
 async def test_a_node_with_the_calendars_that_hangs() -> None:
     """In a Cluster they may be at another node than a topic. While that one does not answer, the topic goes
     on, by the calendars that were read last."""
@@ -334,6 +363,18 @@ async def test_a_node_with_the_calendars_that_hangs() -> None:
                 return not engine.calendars._in_trouble
 
             await until(is_over, "it is read again")
+
+
+async def test_what_people_wrote(scene: Scene) -> None:
+    """What is no name and no date is in no answer: clients could not read it."""
+    async with scene.connected() as server, scene.relay() as (engine, _):
+        key = server.keys.calendars
+        await server.ask("HSET", key, CLOSED, b"2026-12-25 never \xff 20261226 2026-12-24")
+        await server.ask("HSET", key, b"\xff", "2026-12-25", "a b", "", "", "")
+        calls = CalendarCalls(engine)
+        listed = (await calls.list(pb.ListCalendarsRequest())).calendars
+        assert [(each.name, list(each.dates)) for each in listed] == [(CLOSED, ["2026-12-24", "2026-12-25"])]
+        assert (await calls.get(pb.GetCalendarRequest(name=CLOSED))).calendar == listed[0]
 
 
 # ------------------------------------------------------------------------- while they change

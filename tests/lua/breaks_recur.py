@@ -32,6 +32,7 @@ OF_RECUR = {
     "a clock that steps back gives an old revision": Break(
         "recur/calendar", "revisions-grow", "now_us", old="math.max(last + 1, now_us)"
     ),
+    "a number that no number follows": Break("recur/calendar", "revisions-can-grow"),
     "a calendar that is put again is a change": Break("recur/calendar", "same-calendar-no-change"),
     "any number of calendars": Break("recur/calendar", "few-calendars"),
     "a removal is no change": Break("recur/calendar", "removal-raises-revision"),
@@ -73,6 +74,10 @@ KILLERS: dict[str, tuple[Scenario, ...]] = {
     "changes of what was read before": (recur.test_two_who_change_one, recur.test_two_who_create_one),
     "a revision comes again": (calendars.test_revisions_grow, calendars.test_a_server_that_was_put_back),
     "a clock that steps back gives an old revision": (calendars.test_revisions_grow,),
+    "a number that no number follows": (
+        partial(calendars.test_a_revision_that_people_wrote, revision="1e300"),
+        partial(calendars.test_a_revision_that_people_wrote, revision="nan"),
+    ),
     "a calendar that is put again is a change": (calendars.test_put,),
     "any number of calendars": (calendars.test_as_many_as_may_be,),
     "a removal is no change": (calendars.test_removed,),

@@ -134,6 +134,18 @@ async def test_what_people_wrote(bench: Bench) -> None:
         assert (await calendars.read(known)).revision == str(NOW)
 
 
+@pytest.mark.parametrize("revision", ["1e300", "nan", "9007199254740992", "-1e300"])
+async def test_a_revision_that_people_wrote(bench: Bench, revision: str) -> None:
+    """Each change is another one, also where no number is greater by 1."""
+    async with desk(bench) as calendars:
+        bench.raw.hset(calendars.key, mapping={"de": "", "#revision": revision})
+        seen = [await calendars.revision()]
+        for day in ("2026-12-25", "2026-12-26"):
+            await calendars.put("de", [day])
+            seen.append(await calendars.revision())
+        assert (seen[0], len(set(seen))) == (revision, 3)
+
+
 async def test_another_type(bench: Bench) -> None:
     async with desk(bench) as calendars:
         bench.raw.set(calendars.key, "x")

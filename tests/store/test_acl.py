@@ -141,9 +141,11 @@ async def recurring(way: Server) -> None:
         due = await recurrences.due("t", 9)
         made = turn(due.kept[0], [Nominal(1, 0), Nominal(LATER, 0)], due.now, "")
         assert await recurrences.turn("t", [made], due.now) == [Turned.DONE]
+        names = [each.timer_id for each in made.occurrences]
+        assert await recurrences.occurrences(Layout("t"), "r") == names
         page = await recurrences.page(Layout("t"), prefix="", limit=9, cursor="")
         assert await recurrences.remove("t", page.kept[0])
-        await RedisStore(way).cancel("t", [each.timer_id for each in made.occurrences])
+        await RedisStore(way).cancel("t", names)
         assert await calendars.put("c", ["2026-12-25"]) is Put.CREATED
         assert (await calendars.read(NO_CALENDARS)).dates == {"c": {"2026-12-25"}}
         assert await calendars.remove("c")

@@ -409,6 +409,20 @@ async def test_whose_letter_is_kept_is_dead(books: Books, monkeypatch: pytest.Mo
     assert reads.pages == 1 + 2
 
 
+async def test_another_timer_has_the_name_of_a_dead_one(books: Books) -> None:
+    """Whether its records are read together with the death or not."""
+    for n, apart in enumerate((10, PAGE)):
+        start = START + n * DAY
+        books.made(start, name(n))
+        letter = books.bury(start + 5, name(n), reason="attempts")
+        books.write(start + 5, K.DEAD, name(n), reason="attempts", attempts=3, dead_id=letter)
+        books.others(start + 10, apart)
+        books.made(start + 5_000, name(n))
+        books.write(start + 5_010, K.ACKED, name(n))
+    dead = Became(OUTCOME.DEAD, "attempts", 3)
+    assert await books.ended(0, 1) == {name(n): at(dead, START + n * DAY + 5) for n in (0, 1)}
+
+
 async def test_a_letter_that_has_moved(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has another name where it came."""
     books.lay_out("3 4")
@@ -431,3 +445,24 @@ async def test_a_letter_of_which_the_journal_has_nothing_left(books: Books) -> N
     assert await books.end() == Became.unknown("trimmed")
     books.bury(START + 5, name(), reason="rejected")
     assert await books.end() == at(Became(OUTCOME.DEAD, "rejected", 3), START + 5)
+
+
+@pytest.mark.parametrize("time", [-1_000, 3, 9])
+async def test_entries_that_this_version_cannot_read(books: Books, time: int) -> None:
+    """Wherever a foreign one stands, what the others say is told."""
+    if time < 0:
+        books.raw.xadd(books.key(), {"x": "y"}, id=f"{START + time}-0")
+    books.made(START, name())
+    if time == 3:
+        books.raw.xadd(books.key(), {"x": "y"}, id=f"{START + time}-0")
+    books.write(START + 5, K.ACKED, name())
+    if time == 9:
+        books.raw.xadd(books.key(), {"x": "y"}, id=f"{START + time}-0")
+    assert await books.end() == at(ACKED, START + 5)
+
+
+async def test_an_entry_of_a_newer_version_that_names_it(books: Books) -> None:
+    """It may have told of the end."""
+    books.made(START, name())
+    books.raw.xadd(books.key(), {"b": name()}, id=f"{START + 5}-0")
+    assert await books.end() == Became.unknown("trimmed")

@@ -66,7 +66,7 @@ CALLS: list[Call[Any]] = [
     move.back("t", ["1", "ta", b""]),
     recur.turn("t", 0, ("r", b"", "", b"", 1, 0, 1, "", "", 0)),
     recur.keep("t", recur.Keeping("r", b"", b"", b"", 1, 0, 1, "put")),
-    recur.due("t", 1),
+    recur.due("t", 1, 0),
     recur.get("t", ["r"]),
     recur.page("t", 1, b"-", b"+"),
     recur.keep_calendar("de", "2026-12-25", 100),

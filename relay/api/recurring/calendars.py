@@ -7,7 +7,7 @@ from typing import Protocol
 
 from relay.api.recurring.calls import PUTS
 from relay.core.errors import CalendarNotFound
-from relay.core.recurring.calendars import KnownCalendars, calendar_dates, calendar_name
+from relay.core.recurring.calendars import KnownCalendars, calendar_dates, calendar_name, is_date
 from relay.core.recurring.recurrence import Put
 from relay.v1 import recurrence_service_pb2 as pb
 
@@ -78,5 +78,5 @@ def checked(calendar: pb.Calendar) -> tuple[str, tuple[str, ...]]:
 
 
 def message(name: str, dates: Iterable[str]) -> pb.Calendar:
-    """A calendar as it is answered."""
-    return pb.Calendar(name=name, dates=sorted(dates))
+    """A calendar as it is answered: without texts that are not dates, which somebody has written to Redis."""
+    return pb.Calendar(name=name, dates=sorted(filter(is_date, dates)))

@@ -26,6 +26,11 @@ def put(
     """Keep a calendar."""
     if dates and file is not None:
         fail("give DATES or --file, not both", BAD_INPUT)
+    if not dates and file is None:
+        fail(
+            "give DATES or --file: without any the calendar would be empty, as --file /dev/null makes it",
+            BAD_INPUT,
+        )
     days = list(dates or ()) if file is None else read_dates(file)
     result = connection.ask(lambda client: client.calendars.put(name, days))
     count = len(set(days))

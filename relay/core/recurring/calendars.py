@@ -53,9 +53,14 @@ class KnownCalendars:
 NO_CALENDARS = KnownCalendars()
 
 
+def is_name(text: str) -> bool:
+    """Whether a text can be the name of a calendar."""
+    return _NAME.fullmatch(text) is not None
+
+
 def calendar_name(field: str, value: str) -> str:
     """Check the name of a calendar. Raises `InvalidField`."""
-    if not _NAME.fullmatch(value):
+    if not is_name(value):
         problem = (
             "is not the name of a calendar: 1 to 100 letters, digits, '.', '_' and '-', such as de-holidays"
         )
@@ -85,9 +90,13 @@ def calendar_dates(field: str, texts: Sequence[str]) -> tuple[str, ...]:
 
 def check_date(field: str, text: str) -> None:
     """Raises `InvalidField` for what is not a date such as `2026-12-24`."""
-    try:
-        right = date.fromisoformat(text).isoformat() == text
-    except ValueError:
-        right = False
-    if not right:
+    if not is_date(text):
         raise InvalidField(field, f"{text!r} is not a date such as 2026-12-24")
+
+
+def is_date(text: str) -> bool:
+    """Whether a text is a date such as `2026-12-24`."""
+    try:
+        return date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False

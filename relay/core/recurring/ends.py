@@ -102,6 +102,10 @@ class Trail:
         self.letter: str = ""
         """Its dead letter in this partition, where it died, the letter was kept, and nobody has asked yet
         whether it still is."""
+        self.last_letter: str = "" if before is None else before.last_letter
+        """The name of the dead letter, wherever it is and whether or not it still is."""
+        self.is_another: bool = before is not None and before.is_another
+        """Whether another timer has the name of the one that has died: records are about that one."""
         self.seen = False
         self.has_begun_here = False
         """Whether the first record was no hand-over."""
@@ -113,7 +117,13 @@ class Trail:
         kind = record.kind
         if self.is_over or not self._has_come(record):
             return
+        if kind is RecordKind.SCHEDULED and self.became is not None:
+            self.is_another = True
+        is_its_letter = self.last_letter in (record.dead_id, record.previous_dead_id)
+        if self.is_another and not is_its_letter:
+            return
         if kind in HAND_OVERS:
+            self.last_letter = record.dead_id
             leaves = kind is RecordKind.LEFT
             self.left, self.left_at = record.hand_over if leaves else "", time
             self.letter = "" if leaves else record.dead_id
@@ -138,12 +148,13 @@ class Trail:
 
     def _lives(self, attempts: int) -> None:
         self.attempts, self.became, self.letter = attempts, None, ""
+        self.last_letter, self.is_another = "", False
 
     def _ends(self, record: JournalRecord, time: int) -> None:
         kind = record.kind
         if kind in _DEATHS:
             self.became = Became(_DEATHS[kind], record.reason, record.attempts, time)
-            self.letter = record.dead_id
+            self.letter = self.last_letter = record.dead_id
             self.is_over = not record.dead_id
         elif kind in _ENDS:
             acked = kind is RecordKind.ACKED and self.attempts is not None

@@ -71,8 +71,11 @@ class Ticker:
         """Recurrences whose occurrences found no room at the last look."""
         self._unreadable: set[str] = set()
         """Recurrences with rules that this relay can't read."""
-        self._without_calendars = 0
-        """How many recurrences waited at the last look, since no calendars could be read."""
+        self._passed_over = 0
+        """How many of the first recurrences the next look passes over: they can't be turned now, and others
+        that are due stand behind them."""
+        self._without_calendars = False
+        """Whether recurrences wait since no calendars can be read."""
 
     def due_at(self, instant: int) -> None:
         """Look at `instant` at the latest (microseconds by the server's clock; 0 means now)."""
@@ -89,9 +92,9 @@ class Ticker:
             await self._clock.wait(self._timetable.wakeup, wait)
         began = self._timetable.begin()
         health = self._redis_health.of(self._partition)
+        passed_over = self._passed_over
         try:
-            set_aside = len(self._unreadable) + self._without_calendars
-            due = await self._store.due(self._partition, MOST + set_aside)
+            due = await self._store.due(self._partition, MOST, skip=passed_over)
             done, following = await self._turn(await self._computed(due))
         except StoreUnavailable as failure:
             self._timetable.again()
@@ -110,7 +113,8 @@ class Ticker:
         else:
             health.worked()
             self._refused = False
-            self._timetable.plan(now=due.now, next_due=following, taken=done, paused_until=None)
+            goes_on = done or self._passed_over > passed_over
+            self._timetable.plan(now=due.now, next_due=following, taken=goes_on, paused_until=None)
             self._gather_until = began + GATHER if done and len(due.kept) < MOST else 0.0
 
     async def _computed(self, due: Due) -> Due:
@@ -119,7 +123,7 @@ class Ticker:
         began = self._clock.now()
         for number, each in enumerate(due.kept):
             if number and self._clock.now() - began > LONGEST:
-                return replace(due, kept=due.kept[:number], next=due.now)
+                return replace(due, kept=due.kept[:number], unread=(), next=due.now)
             await self._computing.compile(each.recurrence.rule)
         return due
 
@@ -127,9 +131,12 @@ class Ticker:
         """Turn what is due. Return whether anything was done, and when to look at the next one."""
         names_some = any(each.recurrence.rule.calendars for each in due.kept)
         calendars = await self._calendars.for_tick() if names_some else NO_CALENDARS
+        if not self._passed_over:
+            self._without_calendars = False
         turns, is_whole = self._turns(due, calendars)
+        self._pass_over(due, len(due.kept) + len(due.unread) - len(turns) if is_whole else 0)
         done, following = False, [due.next, None if is_whole else due.now]
-        if self._without_calendars:
+        if self._without_calendars and not self._passed_over:
             following.append(due.now + LOOK_AGAIN)
         self._without_room.clear()
         for partition, some in self._grouped(turns):
@@ -152,7 +159,6 @@ class Ticker:
         """The turns of what is due. A rule that this relay can't read, as one from a newer version, stays as
         it is, and so does one that names calendars while none can be read. And whether these are all."""
         turns: list[Turn] = []
-        self._without_calendars = 0
         instants, began = 0, self._clock.now()
         for name in due.unread:
             self._cannot_read(name, StoreRefused("another version of Relay has written it"))
@@ -161,7 +167,7 @@ class Ticker:
                 return turns, False
             name = each.recurrence.recurrence_id
             if calendars is None and each.recurrence.rule.calendars:
-                self._without_calendars += 1
+                self._without_calendars = True
                 continue
             try:
                 known = calendars or NO_CALENDARS
@@ -172,6 +178,12 @@ class Ticker:
             except Exception as failure:  # noqa: BLE001  (whatever it is, it must not stop the others)
                 self._cannot_read(name, failure)
         return turns, len(turns) < MOST
+
+    def _pass_over(self, due: Due, count: int) -> None:
+        """Let the next look begin behind `count` more that could not be turned, as they would fill it for
+        ever; and at the first one again, once nothing behind them is due."""
+        is_more_due = due.next is not None and due.next <= due.now
+        self._passed_over = self._passed_over + count if is_more_due else 0
 
     def _cannot_read(self, name: str, failure: Exception) -> None:
         if name not in self._unreadable:

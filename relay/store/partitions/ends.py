@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import anyio
 
+from relay.core.errors import StoreRefused
+from relay.core.journal import JournalBatch
 from relay.core.partitions import Layout, involved, partition_number
 from relay.core.ports import MAX_PER_CALL
 from relay.core.recurring.ends import (
@@ -237,10 +240,10 @@ class _Search:
             trail.letter, trail.is_over = "", letter is not None
 
     async def _look_at_the_beginning(self, number: int, hunts: Sequence[_Hunt]) -> None:
-        for entry, raw in (await self._journal.page(number, "-", 1)).items():
-            if decode(entry, raw).first > 1:
-                for hunt in hunts:
-                    hunt.begins_late |= hunt.since < _millisecond(entry)
+        page = await self._journal.page(number, "-", 1)
+        if (batch := _readable(page.items())) is not None and batch.first > 1:
+            for hunt in hunts:
+                hunt.begins_late |= hunt.since < _millisecond(batch.entry)
 
     def results(self) -> dict[str, Became]:
         """What became of each, as far as it was found."""
@@ -263,18 +266,29 @@ class _Search:
 def _note_gap(page: dict[str, bytes], last: int, hunts: Sequence[_Hunt]) -> int:
     """Note where records are missing between a page and the one before, which ended with number `last`, 0 if
     there was none. Return the number with which this one ends."""
-    if not page:
+    first, end = _readable(page.items()), _readable(reversed(page.items()))
+    if first is None or end is None:
         return last
-    first, end = next(iter(page)), next(reversed(page))
-    if last and decode(first, page[first]).lost_since(last):
+    if last and first.lost_since(last):
         for hunt in hunts:
             hunt.has_gap = True
-    return decode(end, page[end]).last
+    return end.last
+
+
+def _readable(entries: Iterable[tuple[str, bytes]]) -> JournalBatch | None:
+    """The first entry that this version can read; others are foreign, or a newer version's."""
+    for entry, raw in entries:
+        with suppress(StoreRefused):
+            return decode(entry, raw)
+    return None
 
 
 def _take(entry: str, raw: bytes, hunts: Sequence[_Hunt]) -> None:
     trails = {hunt.timer_id: hunt.trail for hunt in hunts}
-    batch = decode(entry, raw)
+    if (batch := _readable([(entry, raw)])) is None:
+        for hunt in hunts:
+            hunt.has_gap = True  # it may have had an end
+        return
     for record in batch.records:
         if (trail := trails.get(record.timer_id)) is not None:
             trail.take(record, batch.time)

@@ -68,9 +68,9 @@ class RedisRecurrences:
             raise StoreRefused(f"{problem} can't read it; call a relay of that version")
         return int(now), kept[0] if kept else None
 
-    async def due(self, partition: str, limit: int) -> Due:
+    async def due(self, partition: str, limit: int, *, skip: int = 0) -> Due:
         """See `RecurrenceStore.due`. One script call."""
-        now, following, *found = await self._server.call(recur.due(partition, limit))
+        now, following, *found = await self._server.call(recur.due(partition, limit, skip))
         return Due(int(now), int(following) if following else None, *_kept(found))
 
     async def turn(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from relay.core.errors import InvalidField
-from relay.core.recurring.calendars import MOST_CALENDARS, KnownCalendars
+from relay.core.recurring.calendars import MOST_CALENDARS, KnownCalendars, is_name
 from relay.core.recurring.recurrence import Put
 from relay.store.codec.lease_record import text_of
 from relay.store.server.server import Server
@@ -27,7 +27,7 @@ class RedisCalendars:
             return known
         pairs = zip(found[::2], found[1::2], strict=True)
         dates = {text_of(name)[0]: frozenset(text_of(days)[0].split()) for name, days in pairs}
-        return KnownCalendars(told, dates)
+        return KnownCalendars(told, {name: days for name, days in dates.items() if is_name(name)})
 
     async def put(self, name: str, dates: Sequence[str]) -> Put:
         """See `CalendarStore.put`. One script call. Raises `InvalidField`."""

@@ -36,10 +36,10 @@ def keep(partition: str, keeping: Keeping) -> Call[bytes]:
     return Call("recur/keep", partition, keeping)
 
 
-def due(partition: str, limit: int) -> Call[Words]:
+def due(partition: str, limit: int, skip: int) -> Call[Words]:
     """The reply: now, when to look at the next one; then id, rule, standing, and whether its last occurrence
     is there, of each."""
-    return Call("recur/due", partition, (limit, PAGE_BYTES))
+    return Call("recur/due", partition, (limit, PAGE_BYTES, skip))
 
 
 def get(partition: str, recurrence_ids: Sequence[str]) -> Call[Words]:
