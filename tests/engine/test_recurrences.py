@@ -493,8 +493,10 @@ async def test_one_that_nobody_can_read(kept: Scene) -> None:
     """The others go on."""
     async with kept.engine() as recurrences:
         await recurrences.put(kept.topic, replace(DAILY, recurrence_id="a", rule=Rule(every=SECOND)))
+        await recurrences.put(kept.topic, replace(DAILY, recurrence_id="b", rule=Rule(every=SECOND)))
     key = KeyNames().key("rules", kept.topic)
     kept.server.client().hset(key, "a", '{"rule":{"every":1000000},"overlap":"queue"}')
+    kept.server.client().hset(key, "b", '{"rule":{"rrule":["FREQ=DAILY","COUNT=2"]}}')
     async with kept.engine() as recurrences:
         await recurrences.put(kept.topic, replace(DAILY, rule=Rule(every=SECOND)))
         await until_ticked(recurrences, kept.topic, 2)

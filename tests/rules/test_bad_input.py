@@ -202,6 +202,8 @@ def test_the_other_fields() -> None:
         for instant in (-1, LATEST + 1):
             problem = f"rule.{field}: is not an instant between the years 1970 and 9999"
             assert refused(cron=daily, **{field: instant}) == problem
+    problem = "rule.anchor: is in the last day of the year 9999; give an earlier one"
+    assert refused(rrule="FREQ=DAILY", anchor=LATEST, zone="Asia/Tokyo") == problem
     assert refused(cron=daily, starts=5, ends=5) == "rule.ends: is not later than rule.starts"
     dates = ("2026-12-24", "24.12.2026")
     assert (
