@@ -254,6 +254,8 @@ def test_a_backfill_one_after_another() -> None:
     second = turn(again(own, stands=False), (), late, "")
     third = turn(again(second, stands=False), (), late, "")
     assert names(second) + names(third) == ["r@2026-01-01T00:01:00Z~2", "r@2026-01-01T00:02:00Z~3"]
+    behind = backfilled(again(more, stands=False), [START], late, 0, Overlap.SKIP)
+    assert (names(behind), behind.standing.to_fill) == ([], 3), "a call says how many of its own wait"
     assert (third.standing.filling, third.standing.left_out, third.standing.runs) == ((), {}, 4)
 
 

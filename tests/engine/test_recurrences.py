@@ -442,6 +442,12 @@ async def test_a_clock_that_has_stepped_back_by_hours(kept: Scene) -> None:
         await recurrences.pause(kept.topic, "r")
         await recurrences.resume(kept.topic, "r")
         await until_ticked(recurrences, kept.topic, 1)
+        await kept.end_all()
+        waits = (Filling((now - 2 * hours,), 2, now + hours), Filling((now - hours,), 3, now + hours))
+        await kept.change(made, filling=waits)
+        await recurrences.pause(kept.topic, "r")
+        await recurrences.resume(kept.topic, "r")
+        await until_ticked(recurrences, kept.topic, 2)
 
 
 async def test_calls_about_what_is_not_there_follow_nothing(kept: Scene) -> None:
@@ -500,6 +506,12 @@ async def test_one_that_nobody_can_read(kept: Scene) -> None:
     async with kept.engine() as recurrences:
         await recurrences.put(kept.topic, replace(DAILY, rule=Rule(every=SECOND)))
         await until_ticked(recurrences, kept.topic, 2)
+
+
+@pytest.mark.parametrize("zone", ["Nowhere", 5])
+async def test_what_can_t_be_compiled_is_left_to_who_computes_it(zone: object) -> None:
+    """A ticker has others to turn."""
+    await Computing().compile(Rule(rrule="FREQ=DAILY;COUNT=2", zone=zone))  # type: ignore[arg-type]
 
 
 async def test_a_pause_where_there_is_no_room(kept: Scene) -> None:

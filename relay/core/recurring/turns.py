@@ -34,8 +34,8 @@ RECENT = 16
 """Nominal instants that are remembered one by one."""
 
 LOOK_AGAIN = SECOND
-"""How long a recurrence waits at most that keeps an occurrence back, or is being filled in, until it is looked
-at whether the last one has ended."""
+"""How long a recurrence waits at most that keeps an occurrence back, or is being filled in, until it is
+looked at whether the last one has ended."""
 
 RECURRENCE, NOMINAL, RUN, PREVIOUS = (
     "relay-recurrence",
@@ -101,12 +101,15 @@ def backfilled(
 ) -> Turn:
     """Make occurrences for nominal instants that have passed, whatever has come of these before. With ALLOW
     all are made at once, due one `apart` after the other from `now` on. Otherwise they come one after
-    another: the first one unless another occurrence has not ended, the others by `turn`."""
+    another: the first one unless another occurrence has not ended, or another backfill has not, the others by
+    `turn`."""
     making = _Making(kept, now)
     run = making.further()
     if overlap is not Overlap.ALLOW:
+        is_first = not making.filling
         if nominals:
             making.filling.append(Filling(nominals, run, now, apart))
+        if is_first:
             making.fill_in()
     else:
         for number, nominal in enumerate(nominals):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -24,6 +24,7 @@ from relay.core.ports import Layouts, RecurrenceStore, share
 from relay.core.recurring.calendars import NO_CALENDARS, KnownCalendars
 from relay.core.recurring.nominal import Nominal
 from relay.core.recurring.recurrence import (
+    Filling,
     Overlap,
     Put,
     Recurrence,
@@ -227,7 +228,7 @@ class Recurrences:
             next=None if following is None else following.instant,
             settled=now,
             tzdata=TZDATA,
-            filling=tuple(replace(each, due=min(each.due, now)) for each in standing.filling),
+            filling=_due_from(now, standing.filling),
         )
 
     def _shortest(self, topic: str) -> int:
@@ -299,7 +300,8 @@ class Recurrences:
             standing = found.standing
             if standing.paused is None and not _is_ahead(standing, now):
                 return None
-            going = replace(standing, version=standing.version + 1, paused=None, note="")
+            filling = _due_from(now, standing.filling)
+            going = replace(standing, version=standing.version + 1, paused=None, note="", filling=filling)
             if _is_ahead(standing, now):
                 going = await self._from_now(found.recurrence, going, now)
             return _Change(found.recurrence, going, "resumed")
@@ -463,6 +465,12 @@ class Recurrences:
 
 def _is_ahead(standing: Standing, now: int) -> bool:
     return standing.settled > now + MOST_AHEAD
+
+
+def _due_from(now: int, filling: Sequence[Filling]) -> tuple[Filling, ...]:
+    """Backfills whose next occurrence waits no longer than it does behind one that comes now: Redis' clock
+    may have been ahead as the last one came."""
+    return tuple(replace(each, due=min(each.due, now + each.apart)) for each in filling)
 
 
 def _there(topic: str, recurrence_id: str, kept: StoredRecurrence | None) -> StoredRecurrence:
