@@ -111,8 +111,8 @@ def _values(said: Mapping[str, Any], names: tuple[tuple[str, Any], ...]) -> dict
 
 
 def _value(name: str, default: Any, said: Any) -> Any:
-    """What is said of a field, which is like its default, or a number where that is none; another version
-    may say it otherwise. Raises `ValueError`."""
+    """Check the value of a field. It has the type of its default, or is a whole number where the default is
+    None; another version may write it otherwise. Raises `ValueError`."""
     if isinstance(default, Enum):
         return type(default)(said)
     if isinstance(default, tuple):
