@@ -28,6 +28,7 @@ from relay.core.recurring.recurrence import (
     StoredRecurrence,
 )
 from relay.core.recurring.rule import Rule
+from relay.engine.recurring import recurrences as module
 from relay.engine.recurring.computing import Computing
 from relay.engine.recurring.recurrences import Recurrences
 from relay.engine.recurring.tickers import Tickers
@@ -250,6 +251,16 @@ async def test_rules_that_take_long_leave_the_loop_alone(kept: Scene) -> None:
 
         await until(is_updated, "its next instant is computed again")
     assert max(gaps) < takes / 2, (takes, gaps)
+
+
+async def test_a_preview_that_takes_long_ends(kept: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others wait for the thread: a thousand instants of this rule took half a minute."""
+    monkeypatch.setattr(module, "LONGEST_PREVIEW", 0.5)
+    rare = Rule(rrule="FREQ=DAILY;BYMONTH=2;BYMONTHDAY=29;BYDAY=SU")
+    async with kept.engine() as recurrences:
+        assert len(await recurrences.preview(rare, 1, 0)) == 1
+        with pytest.raises(InvalidField, match=r"^count: is 1000, and this rule is computed no further than"):
+            await recurrences.preview(rare, 1_000, 0)
 
 
 async def until_ticked(recurrences: Recurrences, topic: str, times: int, name: str = "r") -> None:

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
+from time import monotonic
 from typing import NamedTuple, Protocol, TypeVar
 
 from relay.core.dispatch import Dispatch
@@ -41,6 +42,9 @@ from relay.rules import TZDATA, check_pace, compile_rule
 
 MOST_SHOWN = 1_000
 """The most nominal instants that one call shows."""
+
+LONGEST_PREVIEW = 5.0
+"""Seconds after which no further instants are computed to be shown: others wait for the thread."""
 
 MOST_FILLED = 500
 """The most nominal instants that one call fills in, with those of other backfills that wait for their
@@ -268,7 +272,14 @@ class Recurrences:
             if topic:
                 check_pace(rule, instants, since, self._shortest(topic))
             instants = compile_rule(rule, calendars=calendars.named(rule.calendars))
-            return list(islice(instants.after(since), count))
+            found: list[Nominal] = []
+            began = monotonic()
+            for each in islice(instants.after(since), count):
+                found.append(each)
+                if len(found) < count and monotonic() - began > LONGEST_PREVIEW:
+                    problem = f"is {count}, and this rule is computed no further than {len(found)} instants"
+                    raise InvalidField("count", f"{problem} within {LONGEST_PREVIEW:g} s; give fewer")
+            return found
 
         return await self._computing.run(shown)
 
