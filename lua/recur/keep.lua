@@ -4,7 +4,7 @@
 -- Uses    recurring
 -- ARGV    until us                  after which the call is refused; see lib/given_up.lua
 --         id text                   of the recurrence
---         stood text                where it stood when it was read; '' if there was none
+--         stood text                where it stood when it was read; '' if there was none, or it lacked a part
 --         rule text                 what is to recur; '' to remove it
 --         stands text               where it stands from now on
 --         look text                 when to look at it: microseconds, or 'inf'
@@ -20,7 +20,9 @@
 local bad = wrong_type()
 if bad then return bad end
 
-if (redis.call('HGET', standings, id) or '') ~= stood then return answer('OTHER') end -- @rule changes-compare-standing
+-- @rule standings-need-rules
+local is = redis.call('HEXISTS', rules, id) == 1 and redis.call('HGET', standings, id) or ''
+if is ~= stood then return answer('OTHER') end -- @rule changes-compare-standing
 if JOURNAL then
   note(CHANGED, id, due_is(following) .. previous_due_is(before) .. reason_is(reason))
   if rule == '' then -- a delete comes first, so that a full server takes it

@@ -25,6 +25,8 @@ from relay.rules.zones import find_zone
 
 _EVERY = "@every"
 
+_DAY = 86_400 * SECOND
+
 
 def compile_rule(rule: Rule, *, calendars: Sequence[AbstractSet[str]] = ()) -> Instants:
     """Check a rule, and return its instants. `calendars` are the dates of those that it names, such as
@@ -92,6 +94,8 @@ def _rrule(rule: Rule, zone: ZoneInfo | None) -> Instants:
     elif rule.anchor is None:
         start = EPOCH
     else:
+        if rule.anchor > LATEST - _DAY:
+            raise InvalidField("rule.anchor", "is in the last day of the year 9999; give an earlier one")
         starts = rule.anchor // SECOND * SECOND
         start = datetime.fromtimestamp(starts // SECOND, zone or UTC).replace(tzinfo=None, fold=0)
     if text.until_instant is not None:

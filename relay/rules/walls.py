@@ -29,7 +29,10 @@ _REACH = 25 * 3600
 
 _DAY = 86_400
 
-_LAST = LATEST // SECOND - _REACH
+_END = LATEST // SECOND
+"""The last second. A zone in the west has local times of the year 9999 that are behind it."""
+
+_LAST = _END - _REACH
 """The last second whose local time is known in all zones."""
 
 
@@ -78,6 +81,8 @@ class ElapsedInstants:
                 offset = later
             if turned is not None and local - offset >= turned:
                 return turned
+            if local - offset > _END:
+                return None
             if offset > later and turned is None:
                 turned = turn(zone, local - offset, local - later)
             yield Nominal((local - offset) * SECOND, offset)
@@ -110,6 +115,8 @@ class FixedInstants:
             offset, later = offset_of(zone, wall), offset_of(zone, wall.replace(fold=1))
             local = _seconds(wall)
             if offset == later and not waiting:
+                if local - offset > _END:
+                    return
                 if local - offset >= second:
                     yield Nominal((local - offset) * SECOND, offset)
                 continue
@@ -117,7 +124,7 @@ class FixedInstants:
             for candidate in self._candidates(local, offset, later):
                 if candidate[0] >= second:
                     heappush(waiting, candidate)
-        yield from _settled(waiting, LATEST)
+        yield from _settled(waiting, _END + 1)
 
     def _candidates(self, local: int, offset: int, later: int) -> Iterator[_Candidate]:
         if offset == later:

@@ -16,6 +16,7 @@ from relay.core.recurring import turns
 from relay.core.recurring.nominal import Nominal
 from relay.core.recurring.recurrence import (
     CatchUp,
+    Filling,
     LeftOut,
     Overlap,
     Recurrence,
@@ -253,7 +254,29 @@ def test_a_backfill_one_after_another() -> None:
     second = turn(again(own, stands=False), (), late, "")
     third = turn(again(second, stands=False), (), late, "")
     assert names(second) + names(third) == ["r@2026-01-01T00:01:00Z~2", "r@2026-01-01T00:02:00Z~3"]
+    behind = backfilled(again(more, stands=False), [START], late, 0, Overlap.SKIP)
+    assert (names(behind), behind.standing.to_fill) == ([], 3), "a call says how many of its own wait"
     assert (third.standing.filling, third.standing.left_out, third.standing.runs) == ((), {}, 4)
+
+
+def test_a_backfill_comes_between_instants_that_are_close() -> None:
+    """Of a rule that fires every second, whose occurrences end within a tenth of that."""
+    seconds = [Nominal(START + n * SECOND, 0) for n in range(20)]
+    made = turn(kept(), seconds, START, "")
+    made = backfilled(again(made, stands=False), [START - 2, START - 1], START, 0, Overlap.SKIP)
+    now, ended, came = START, START + SECOND // 10, list[str]()
+    while made.standing.next != seconds[-1].instant:
+        look = look_at(made.standing, now)
+        assert look is not None
+        now = max(look, now)
+        ahead = [each for each in seconds if each.instant >= (made.standing.next or 0)]
+        made = turn(again(made, stands=now < ended), ahead, now, "")
+        if made.occurrences:
+            ended = now + SECOND // 10
+        came += names(made)
+    assert made.standing.to_fill == 0
+    assert made.standing.left_out == {}
+    assert sum(name.endswith("~2") for name in came) == 1
 
 
 def test_a_backfill_goes_on_where_the_rule_has_ended() -> None:
@@ -368,6 +391,26 @@ def test_the_last_run_is_one_that_somebody_asked_for() -> None:
     assert (made.standing.runs, made.standing.next) == (1, None)
     made = backfilled(before, [START - 2, START - 1], START - 1, 0, Overlap.ALLOW)
     assert (made.standing.runs, made.standing.next) == (2, None)
+
+
+@pytest.mark.parametrize("who", ["trigger", "backfill", "turn"])
+def test_the_last_run_comes_while_one_is_held(who: str) -> None:
+    """What is held has a reason, although the rule has no further instant to look at."""
+    late = START + 2 * MOST * MINUTE
+    before = kept(max_runs=1)
+    if who == "turn":
+        filling = (Filling((START - MINUTE,), 2, START),)
+        before = replace(before, standing=replace(before.standing, filling=filling))
+    made = turn(before, minutes(), late, "")
+    if who == "trigger":
+        made = triggered(again(made, stands=False), late)
+    elif who == "backfill":
+        made = backfilled(again(made, stands=False), [START - MINUTE], late, 0, Overlap.BUFFER)
+    assert look_at(made.standing, late) is not None
+    standing = turn(again(made, stands=True), (), late + LOOK_AGAIN, "").standing
+    assert (standing.runs, standing.next, standing.held) == (1, None, None)
+    assert standing.left_out == {LeftOut.CATCH_UP: MOST}
+    assert look_at(standing, late + LOOK_AGAIN) is None
 
 
 def test_fewer_runs_are_wanted_than_there_were() -> None:

@@ -28,6 +28,7 @@ from relay.core.recurring.recurrence import (
     StoredRecurrence,
 )
 from relay.core.recurring.rule import Rule
+from relay.engine.recurring import recurrences as module
 from relay.engine.recurring.computing import Computing
 from relay.engine.recurring.recurrences import Recurrences
 from relay.engine.recurring.tickers import Tickers
@@ -252,6 +253,16 @@ async def test_rules_that_take_long_leave_the_loop_alone(kept: Scene) -> None:
     assert max(gaps) < takes / 2, (takes, gaps)
 
 
+async def test_a_preview_that_takes_long_ends(kept: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others wait for the thread: a thousand instants of this rule took half a minute."""
+    monkeypatch.setattr(module, "LONGEST_PREVIEW", 0.5)
+    rare = Rule(rrule="FREQ=DAILY;BYMONTH=2;BYMONTHDAY=29;BYDAY=SU")
+    async with kept.engine() as recurrences:
+        assert len(await recurrences.preview(rare, 1, 0)) == 1
+        with pytest.raises(InvalidField, match=r"^count: is 1000, and this rule is computed no further than"):
+            await recurrences.preview(rare, 1_000, 0)
+
+
 async def until_ticked(recurrences: Recurrences, topic: str, times: int, name: str = "r") -> None:
     async def ticked() -> bool:
         return len((await recurrences.get(topic, name)).standing.recent) >= times
@@ -442,6 +453,12 @@ async def test_a_clock_that_has_stepped_back_by_hours(kept: Scene) -> None:
         await recurrences.pause(kept.topic, "r")
         await recurrences.resume(kept.topic, "r")
         await until_ticked(recurrences, kept.topic, 1)
+        await kept.end_all()
+        waits = (Filling((now - 2 * hours,), 2, now + hours), Filling((now - hours,), 3, now + hours))
+        await kept.change(made, filling=waits)
+        await recurrences.pause(kept.topic, "r")
+        await recurrences.resume(kept.topic, "r")
+        await until_ticked(recurrences, kept.topic, 2)
 
 
 async def test_calls_about_what_is_not_there_follow_nothing(kept: Scene) -> None:
@@ -493,11 +510,19 @@ async def test_one_that_nobody_can_read(kept: Scene) -> None:
     """The others go on."""
     async with kept.engine() as recurrences:
         await recurrences.put(kept.topic, replace(DAILY, recurrence_id="a", rule=Rule(every=SECOND)))
+        await recurrences.put(kept.topic, replace(DAILY, recurrence_id="b", rule=Rule(every=SECOND)))
     key = KeyNames().key("rules", kept.topic)
     kept.server.client().hset(key, "a", '{"rule":{"every":1000000},"overlap":"queue"}')
+    kept.server.client().hset(key, "b", '{"rule":{"rrule":["FREQ=DAILY","COUNT=2"]}}')
     async with kept.engine() as recurrences:
         await recurrences.put(kept.topic, replace(DAILY, rule=Rule(every=SECOND)))
         await until_ticked(recurrences, kept.topic, 2)
+
+
+@pytest.mark.parametrize("zone", ["Nowhere", 5])
+async def test_what_can_t_be_compiled_is_left_to_who_computes_it(zone: object) -> None:
+    """A ticker has others to turn."""
+    await Computing().compile(Rule(rrule="FREQ=DAILY;COUNT=2", zone=zone))  # type: ignore[arg-type]
 
 
 async def test_a_pause_where_there_is_no_room(kept: Scene) -> None:

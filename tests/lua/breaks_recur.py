@@ -26,6 +26,9 @@ OF_RECUR = {
     "an old record counts for an occurrence": Break("recur/turn", "turn-clears-records"),
     "nobody wakes for an occurrence": Break("recur/turn", "turn-hints"),
     "changes of what was read before": Break("recur/keep", "changes-compare-standing"),
+    "a standing without a rule refuses changes": Break(
+        "recur/keep", "standings-need-rules", "local is = redis.call('HGET', standings, id) or ''"
+    ),
     "a revision comes again": Break(
         "recur/calendar", "revisions-grow", "last + 1", old="math.max(last + 1, now_us)"
     ),
@@ -72,6 +75,7 @@ KILLERS: dict[str, tuple[Scenario, ...]] = {
     "an old record counts for an occurrence": (recur.test_what_is_left_of_a_timer_of_the_name,),
     "nobody wakes for an occurrence": (recur.test_a_turn_wakes_pollers,),
     "changes of what was read before": (recur.test_two_who_change_one, recur.test_two_who_create_one),
+    "a standing without a rule refuses changes": (recur.test_one_that_has_lost_its_rule_can_be_put,),
     "a revision comes again": (calendars.test_revisions_grow, calendars.test_a_server_that_was_put_back),
     "a clock that steps back gives an old revision": (calendars.test_revisions_grow,),
     "a number that no number follows": (

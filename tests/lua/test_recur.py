@@ -273,6 +273,15 @@ async def test_two_who_create_one(bench: Bench) -> None:
     assert not await store(bench).keep(bench.topic, None, kept.recurrence, kept.standing, NOW, reason="put")
 
 
+async def test_one_that_has_lost_its_rule_can_be_put(bench: Bench) -> None:
+    """Its standing by itself is of nothing that a call could have read."""
+    kept = await put(bench)
+    bench.raw.hdel(KeyNames().key("rules", bench.topic), "r")
+    assert (await store(bench).get(bench.topic, "r"))[1] is None
+    assert await store(bench).keep(bench.topic, None, kept.recurrence, kept.standing, NOW, reason="put")
+    assert (await read(bench)).recurrence == kept.recurrence
+
+
 async def test_removed(bench: Bench) -> None:
     """Nothing is left of it, but for its occurrences."""
     kept = await put(bench)

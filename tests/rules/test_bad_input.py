@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -202,6 +203,8 @@ def test_the_other_fields() -> None:
         for instant in (-1, LATEST + 1):
             problem = f"rule.{field}: is not an instant between the years 1970 and 9999"
             assert refused(cron=daily, **{field: instant}) == problem
+    problem = "rule.anchor: is in the last day of the year 9999; give an earlier one"
+    assert refused(rrule="FREQ=DAILY", anchor=LATEST, zone="Asia/Tokyo") == problem
     assert refused(cron=daily, starts=5, ends=5) == "rule.ends: is not later than rule.starts"
     dates = ("2026-12-24", "24.12.2026")
     assert (
@@ -211,3 +214,21 @@ def test_the_other_fields() -> None:
     other_zone = "DTSTART;TZID=Europe/Paris:20260101\nRRULE:FREQ=DAILY"
     problem = "rule.zone: DTSTART is in 'Europe/Paris' and the rule in 'UTC': give 'Europe/Paris' as the zone"
     assert refused(rrule=other_zone) == problem
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        Rule(cron="0 20 31 12 *", zone="America/New_York"),
+        Rule(cron="0 * * * *", zone="America/New_York"),
+        Rule(rrule="DTSTART:99991231T235959\nRRULE:FREQ=DAILY;COUNT=3", zone="America/New_York"),
+        Rule(rrule="DTSTART:99991231T235959\nRRULE:FREQ=HOURLY;COUNT=3", zone="America/New_York"),
+        Rule(rrule="FREQ=SECONDLY"),
+        Rule(every=LATEST // 90),
+    ],
+)
+def test_no_instant_is_behind_the_year_9999(rule: Rule) -> None:
+    """No answer could show it: a zone in the west has such local times."""
+    start = LATEST - 366 * 86_400 * 1_000_000
+    instants = [each.instant for each in islice(compile_rule(rule).after(start), 9_000)]
+    assert all(each <= LATEST for each in instants)

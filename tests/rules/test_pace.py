@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from datetime import date, timedelta
 
@@ -100,3 +101,20 @@ def test_a_rule_that_never_fires_at_all() -> None:
 )
 def test_a_rule_that_fires_seldom_is_right(rule: Rule) -> None:
     assert check(rule) == ""
+
+
+@pytest.mark.parametrize(
+    "rrule",
+    [
+        "FREQ=DAILY;BYMONTH=2;BYMONTHDAY=29;BYDAY=SU",
+        "FREQ=HOURLY;BYYEARDAY=366;BYHOUR=5;BYDAY=SU",
+        "FREQ=SECONDLY;INTERVAL=99991;BYMONTH=2;BYMONTHDAY=29;BYDAY=MO",
+        "FREQ=SECONDLY;BYMONTHDAY=29;BYMONTH=2;BYHOUR=3;BYMINUTE=3;BYSECOND=7",
+    ],
+)
+def test_a_rule_that_fires_every_28_years_is_soon_judged(rrule: str) -> None:
+    """Whoever puts another one waits meanwhile. A thousand of its instants took 17 s and more."""
+    began = time.process_time()
+    rule = Rule(rrule=rrule, zone="Europe/Berlin")
+    check_pace(rule, compile_rule(rule), NOW, 1_000_000)
+    assert time.process_time() - began < 8

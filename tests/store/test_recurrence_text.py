@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from typing import Any
+
+import pytest
 
 from relay.core.recurring.recurrence import Recurrence
 from relay.core.recurring.rule import Rule
@@ -23,3 +26,23 @@ def test_the_names_of_calendars_come_back() -> None:
 def test_a_rule_without_calendars_is_written_as_before_there_were_any() -> None:
     """Relays of two versions put the same, and find it unchanged."""
     assert write_rule(Recurrence("r", Rule(every=1))) == b'{"rule":{"every":1}}'
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"rule": {"cron": 5}},
+        {"rule": {"every": "90s"}},
+        {"rule": {"every": True}},
+        {"rule": {"calendars": "de"}},
+        {"rule": {"leave_out": [20261224]}},
+        {"rule": {"gap": ["skip"]}},
+        {"rule": {"every": 1}, "window": "1h"},
+        {"rule": {"every": 1}, "max_runs": None},
+        {"rule": {"every": 1}, "overlap": "queue"},
+    ],
+)
+def test_what_another_version_writes_otherwise_is_not_read(said: dict[str, Any]) -> None:
+    """A relay leaves the recurrence as it is, and goes on with the others."""
+    with pytest.raises(ValueError, match=r"is not a valid|is not what"):
+        read_rule("r", json.dumps(said).encode())

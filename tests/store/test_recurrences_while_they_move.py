@@ -112,7 +112,7 @@ async def test_recurrences_tick_while_they_move(
 
 
 async def test_occurrences_are_found_wherever_they_are(valkey: RunningServer, keyspace: Keyspace) -> None:
-    """Where they leave, on their way, and where they belong."""
+    """Where they leave, on their way, where they belong, and back from there."""
     topic = keyspace.topic()
     keyspace.allow(f"*{topic}*")
     async with Server(valkey.url, connections=1, timeout=60.0) as server:
@@ -131,6 +131,10 @@ async def test_occurrences_are_found_wherever_they_are(valkey: RunningServer, ke
         for name in every:
             wanted = sorted([*names[name], f"{names[name][0]}~2"])
             assert await store.occurrences(layout, name) == wanted
+        here = layout.partition(leaving)
+        batch = await server.call(move.leave(own_name(here), "t", names[leaving][6:9]))
+        await server.call(move.void(layout.filled(here), batch[0]))  # as if there were no room
+        assert await store.occurrences(layout, leaving) == sorted([*names[leaving], f"{names[leaving][0]}~2"])
 
 
 async def test_records_that_lack_a_part_move_too(valkey: RunningServer, keyspace: Keyspace) -> None:

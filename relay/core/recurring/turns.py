@@ -34,8 +34,8 @@ RECENT = 16
 """Nominal instants that are remembered one by one."""
 
 LOOK_AGAIN = SECOND
-"""How long a recurrence waits that keeps an occurrence back, or is being filled in, until it is looked at
-whether the last one has ended."""
+"""How long a recurrence waits at most that keeps an occurrence back, or is being filled in, until it is
+looked at whether the last one has ended."""
 
 RECURRENCE, NOMINAL, RUN, PREVIOUS = (
     "relay-recurrence",
@@ -101,12 +101,15 @@ def backfilled(
 ) -> Turn:
     """Make occurrences for nominal instants that have passed, whatever has come of these before. With ALLOW
     all are made at once, due one `apart` after the other from `now` on. Otherwise they come one after
-    another: the first one unless another occurrence has not ended, the others by `turn`."""
+    another: the first one unless another occurrence has not ended, or another backfill has not, the others by
+    `turn`."""
     making = _Making(kept, now)
     run = making.further()
     if overlap is not Overlap.ALLOW:
+        is_first = not making.filling
         if nominals:
             making.filling.append(Filling(nominals, run, now, apart))
+        if is_first:
             making.fill_in()
     else:
         for number, nominal in enumerate(nominals):
@@ -117,11 +120,18 @@ def backfilled(
 def look_at(standing: Standing, now: int) -> int | None:
     """When a recurrence is to be looked at; None if never again."""
     looks = [] if standing.next is None else [standing.next]
-    if standing.buffered is not None:
+    if standing.buffered is not None or standing.held is not None:
         looks.append(now + LOOK_AGAIN)
     if standing.filling and standing.paused is None:
-        looks.append(max(now + LOOK_AGAIN, standing.filling[0].due))
+        looks.append(max(_between(standing, now), standing.filling[0].due))
     return min(looks, default=None)
+
+
+def _between(standing: Standing, now: int) -> int:
+    """When to look whether a backfill goes on: before the next nominal instant, which would come first."""
+    if standing.next is None:
+        return now + LOOK_AGAIN
+    return now + min(LOOK_AGAIN, max(standing.next - now, 0) // 2)
 
 
 class _Making:  # see 0093

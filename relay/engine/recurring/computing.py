@@ -12,7 +12,6 @@ from typing import TypeVar
 import anyio
 import anyio.to_thread
 
-from relay.core.errors import InvalidField
 from relay.core.recurring.rule import Rule
 from relay.rules import compile_rule
 
@@ -40,8 +39,8 @@ class Computing:
             return
         try:
             await self.run(lambda: compile_rule(rule))
-        except InvalidField:
-            return  # whoever computes it meets the same
+        except Exception:  # noqa: BLE001  (whoever computes it meets the same; others must not wait for it)
+            return
         if len(self._compiled) >= MOST:
             self._compiled.clear()
         self._compiled.add(rule)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
+from time import monotonic
 from typing import NamedTuple, Protocol, TypeVar
 
 from relay.core.dispatch import Dispatch
@@ -24,6 +25,7 @@ from relay.core.ports import Layouts, RecurrenceStore, share
 from relay.core.recurring.calendars import NO_CALENDARS, KnownCalendars
 from relay.core.recurring.nominal import Nominal
 from relay.core.recurring.recurrence import (
+    Filling,
     Overlap,
     Put,
     Recurrence,
@@ -40,6 +42,9 @@ from relay.rules import TZDATA, check_pace, compile_rule
 
 MOST_SHOWN = 1_000
 """The most nominal instants that one call shows."""
+
+LONGEST_PREVIEW = 5.0
+"""Seconds after which no further instants are computed to be shown: others wait for the thread."""
 
 MOST_FILLED = 500
 """The most nominal instants that one call fills in, with those of other backfills that wait for their
@@ -227,7 +232,7 @@ class Recurrences:
             next=None if following is None else following.instant,
             settled=now,
             tzdata=TZDATA,
-            filling=tuple(replace(each, due=min(each.due, now)) for each in standing.filling),
+            filling=_due_from(now, standing.filling),
         )
 
     def _shortest(self, topic: str) -> int:
@@ -267,7 +272,14 @@ class Recurrences:
             if topic:
                 check_pace(rule, instants, since, self._shortest(topic))
             instants = compile_rule(rule, calendars=calendars.named(rule.calendars))
-            return list(islice(instants.after(since), count))
+            found: list[Nominal] = []
+            began = monotonic()
+            for each in islice(instants.after(since), count):
+                found.append(each)
+                if len(found) < count and monotonic() - began > LONGEST_PREVIEW:
+                    problem = f"is {count}, and this rule is computed no further than {len(found)} instants"
+                    raise InvalidField("count", f"{problem} within {LONGEST_PREVIEW:g} s; give fewer")
+            return found
 
         return await self._computing.run(shown)
 
@@ -299,7 +311,8 @@ class Recurrences:
             standing = found.standing
             if standing.paused is None and not _is_ahead(standing, now):
                 return None
-            going = replace(standing, version=standing.version + 1, paused=None, note="")
+            filling = _due_from(now, standing.filling)
+            going = replace(standing, version=standing.version + 1, paused=None, note="", filling=filling)
             if _is_ahead(standing, now):
                 going = await self._from_now(found.recurrence, going, now)
             return _Change(found.recurrence, going, "resumed")
@@ -463,6 +476,12 @@ class Recurrences:
 
 def _is_ahead(standing: Standing, now: int) -> bool:
     return standing.settled > now + MOST_AHEAD
+
+
+def _due_from(now: int, filling: Sequence[Filling]) -> tuple[Filling, ...]:
+    """Backfills whose next occurrence waits no longer than it does behind one that comes now: Redis' clock
+    may have been ahead as the last one came."""
+    return tuple(replace(each, due=min(each.due, now + each.apart)) for each in filling)
 
 
 def _there(topic: str, recurrence_id: str, kept: StoredRecurrence | None) -> StoredRecurrence:

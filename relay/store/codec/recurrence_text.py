@@ -13,11 +13,9 @@ from dataclasses import fields
 from enum import Enum
 from typing import Any
 
-from relay.core.recurring.recurrence import CatchUp, Filling, LeftOut, Overlap, Past, Recurrence, Standing
-from relay.core.recurring.rule import Fold, Gap, Rule
+from relay.core.recurring.recurrence import Filling, LeftOut, Past, Recurrence, Standing
+from relay.core.recurring.rule import Rule
 
-_ENUMS: Mapping[str, type[Enum]] = {"overlap": Overlap, "catch_up": CatchUp, "gap": Gap, "fold": Fold}
-_LISTS = {"leave_out", "calendars"}
 _RULE = tuple((each.name, each.default) for each in fields(Rule))
 _RECURRENCE = tuple(
     (each.name, each.default)
@@ -39,10 +37,7 @@ def write_rule(wanted: Recurrence) -> bytes:
 def read_rule(recurrence_id: str, text: bytes) -> Recurrence:
     """Read what `write_rule` has written. Raises `ValueError`."""
     said = json.loads(text)
-    rule = {name: _value(name, said["rule"][name]) for name, _ in _RULE if name in said["rule"]}
-    for name in _LISTS & rule.keys():
-        rule[name] = tuple(rule[name])
-    others = {name: _value(name, said[name]) for name, _ in _RECURRENCE if name in said}
+    rule, others = _values(said["rule"], _RULE), _values(said, _RECURRENCE)
     payload = said["payload"].encode() if "payload" in said else b64decode(said.get("payload_base64", ""))
     return Recurrence(recurrence_id, Rule(**rule), payload, said.get("headers", {}), **others)
 
@@ -111,8 +106,21 @@ def _said(holder: object, names: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
     }
 
 
-def _value(name: str, said: Any) -> Any:
-    return _ENUMS[name](said) if name in _ENUMS else said
+def _values(said: Mapping[str, Any], names: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
+    return {name: _value(name, default, said[name]) for name, default in names if name in said}
+
+
+def _value(name: str, default: Any, said: Any) -> Any:
+    """Check the value of a field. It has the type of its default, or is a whole number where the default is
+    None; another version may write it otherwise. Raises `ValueError`."""
+    if isinstance(default, Enum):
+        return type(default)(said)
+    if isinstance(default, tuple):
+        if isinstance(said, list) and all(isinstance(each, str) for each in said):
+            return tuple(said)
+    elif type(said) is (str if isinstance(default, str) else int):
+        return said
+    raise ValueError(f"{name} {said!r} is not what this version writes")
 
 
 def _payload(payload: bytes) -> dict[str, str]:

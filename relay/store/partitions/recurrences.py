@@ -128,14 +128,17 @@ class RedisRecurrences:
 
     async def occurrences(self, layout: Layout, recurrence_id: str) -> list[str]:
         """See `RecurrenceStore.occurrences`. A script call for each `PAGE` timers; while a move takes them
-        away, those of where they leave first, so that none is passed over on its way."""
+        away, those of where they leave first, so that none is passed over on its way, and once more behind
+        those of where they belong: what found no room has come back."""
         partition = layout.partition(recurrence_id)
-        found = set[str]()
-        if partition.endswith(LEAVING):
-            found |= await self._occurrences(own_name(partition), recurrence_id)
-            await self._carrier.carry(layout, partition)
-            partition = layout.filled(partition)
-        return sorted(found | await self._occurrences(partition, recurrence_id))
+        if not partition.endswith(LEAVING):
+            return sorted(await self._occurrences(partition, recurrence_id))
+        here = own_name(partition)
+        found = await self._occurrences(here, recurrence_id)
+        await self._carrier.carry(layout, partition)
+        for each in (layout.filled(partition), here):
+            found |= await self._occurrences(each, recurrence_id)
+        return sorted(found)
 
     async def _occurrences(self, partition: str, recurrence_id: str) -> set[str]:
         match = _GLOB.sub(r"\\\g<0>", recurrence_id) + "@*"
