@@ -11,8 +11,11 @@ import pytest
 
 from relay.client import SyncRelayClient
 from relay.core.audit import Promise, PromiseVerdict
+from relay.store.keys import KeyNames
+from relay.store.server.scripts import Scripts
 from tests import judge
 from tests.chaos import count, seed
+from tests.ghosts.slow_line import SlowLine
 from tests.worlds.relay.stage import Stage
 from tests.worlds.waiting import eventually
 
@@ -65,28 +68,73 @@ def test_relays_are_killed_while_they_tick(stage: Stage) -> None:
         victim.start()
     with SyncRelayClient(relays[0].target) as client:
         eventually(lambda: not client.topics.get(TOPIC).moving_to, "the last move has ended")
-        for name in ids:
-            client.recurrences.pause(TOPIC, name)
-        found = names(stage)
-        for name in ids:
-            stands = client.recurrences.get(TOPIC, name)
-            assert stands is not None
-            own = {each for each in found if each.startswith(f"{name}@")}
-            first = min(datetime.fromisoformat(each.partition("@")[2]) for each in own)
-            until = stands.next_time
-            assert until is not None
-            assert until.tzinfo is UTC
-            assert stands.runs + sum(stands.left_out.values()) == (until - first) // timedelta(seconds=1)
-            expected = {
-                f"{name}@{(first + timedelta(seconds=n)).strftime('%Y-%m-%dT%H:%M:%SZ')}"
-                for n in range(stands.runs)
-            }
-            assert own == expected, name
+        check_seconds(stage, client, ids)
+    print(f"{size(stage)} occurrences, {KILLS} kills")
+
+
+def check_seconds(stage: Stage, client: SyncRelayClient, ids: list[str]) -> None:
+    """Pause these recurrences of every second. Each has a timer for each second until then, and no other one;
+    and the journal proves it."""
+    for name in ids:
+        client.recurrences.pause(TOPIC, name)
+    found = names(stage)
+    for name in ids:
+        stands = client.recurrences.get(TOPIC, name)
+        assert stands is not None
+        own = {each for each in found if each.startswith(f"{name}@")}
+        first = min(datetime.fromisoformat(each.partition("@")[2]) for each in own)
+        until = stands.next_time
+        assert until is not None
+        assert until.tzinfo is UTC
+        assert stands.runs + sum(stands.left_out.values()) == (until - first) // timedelta(seconds=1)
+        expected = {
+            f"{name}@{(first + timedelta(seconds=n)).strftime('%Y-%m-%dT%H:%M:%SZ')}"
+            for n in range(stands.runs)
+        }
+        assert own == expected, name
     _, report = judge.report_of(stage.client, TOPIC)
     verdict = report.of(Promise.EVERY_INSTANT)
     assert verdict.verdict is PromiseVerdict.PROVED, verdict
-    assert verdict.checked > RECURRENCES, "each was put, and has ticked"
-    print(f"{len(found)} occurrences, {KILLS} kills, {verdict.checked} records")
+    assert verdict.checked > len(ids), "each was put, and has ticked"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(
+    ("script", "becomes"),
+    [
+        ("recur/due", "lost"),
+        ("recur/due", "unheard"),
+        ("recur/turn+journal", "lost"),
+        ("recur/turn+journal", "late"),
+        ("recur/turn+journal", "unheard"),
+    ],
+)
+def test_a_relay_is_killed_at_each_step(stage: Stage, script: str, becomes: str) -> None:
+    """The line to Redis stops a relay in the midst of a tick, and there it is killed: its call is lost on the
+    way, or arrives when the next one has ticked, or has run already, and the relay has not heard of it."""
+    with SlowLine(stage.server.port) as line:
+        relay = stage.relay("killed", SETTINGS, url=line.url)
+        with SyncRelayClient(relay.target) as client:
+            client.recur("r", topic=TOPIC, every=1, overlap="allow", catch_up="all")
+        for _ in range(count(2, 20)):
+            seen = size(stage)
+            eventually(lambda seen=seen: size(stage) > seen, "it ticks")  # type: ignore[misc]
+            line.hold(Scripts(KeyNames()).named(script).sha, pass_on=becomes == "unheard")
+            eventually(lambda: line.holds, "it is at this step")
+            if becomes == "unheard":
+                line.wait_run()
+            line.let_pass()
+            relay.kill()
+            relay.start()
+            if becomes == "late":  # the one that was started has ticked meanwhile
+                seen = size(stage)
+                eventually(lambda seen=seen: size(stage) > seen, "it ticks again")  # type: ignore[misc]
+                line.deliver()
+            else:
+                line.drop()
+        with SyncRelayClient(relay.target) as client:
+            check_seconds(stage, client, ["r"])
 
 
 def test_redis_restarts(stage: Stage) -> None:

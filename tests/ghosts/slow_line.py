@@ -123,6 +123,13 @@ class SlowLine:
             assert told, f"no answer with {text!r} within {PATIENCE:g} s"
         self.drop()
 
+    def wait_run(self) -> None:
+        """Return once what was held is answered; the sender does not hear of it."""
+        with self._changed:
+            held = self._held()
+            told = self._changed.wait_for(lambda: all(each.replies for each in held), PATIENCE)
+            assert told, f"no answer within {PATIENCE:g} s"
+
     def cut_all(self) -> None:
         """Break all connections, as a router does that restarts: what is on its way is lost. New connections
         are taken as before."""
