@@ -40,7 +40,6 @@ from relay.engine.claiming.timeline_loops import TimelineLoops
 from relay.engine.clock import Clock, SystemClock
 from relay.engine.coalescing.batch import Items, Result
 from relay.engine.coalescing.coalescer import Coalescer
-from relay.engine.coalescing.lane import AT_ONCE
 from relay.engine.coalescing.levels import Levels
 from relay.engine.delivery.dispatcher import Dispatcher
 from relay.engine.delivery.ended_leases import EndedLeases
@@ -271,8 +270,7 @@ class Engine:
     async def schedule_many(
         self, timers: Mapping[str, NewTimers], asked: Durability = STORED
     ) -> dict[str, list[Scheduled | ServiceError]]:
-        """Store many timers, which are given by topic. Each has a result or an error of its own. Raises
-        `TooMany`."""
+        """Store many timers, which are given by topic. Each has a result or an error of its own."""
         began = self._clock.now()
         timers, spans = self._tracing.schedule(timers, batch=True)
         with spans:
@@ -297,11 +295,10 @@ class Engine:
         by_level: dict[Durability, dict[str, NewTimers]] = {}
         for partition, some in timers.items():
             by_level.setdefault(self._level(partition, asked), {})[partition] = some
+        if len(by_level) == 1:
+            ((level, brought),) = by_level.items()
+            return await self._schedules[level].submit_many(brought)
         results: dict[str, list[Scheduled | ServiceError]] = {}
-        if len(by_level) < 2:
-            for level, brought in by_level.items():
-                results = await self._schedules[level].submit_many(brought)
-            return results
 
         async def submit(level: Durability, brought: dict[str, NewTimers]) -> None:
             results.update(await self._schedules[level].submit_many(brought))
@@ -669,9 +666,7 @@ class Engine:
 
 def _bounds(level: Durability) -> dict[str, int]:
     """How much may be under way, and wait, for a level."""
-    if level.waits:
-        return {"at_once": DURABLE_AT_ONCE, "most": MOST_DURABLE}
-    return {"at_once": AT_ONCE, "most": 0}
+    return {"at_once": DURABLE_AT_ONCE, "most": MOST_DURABLE} if level.waits else {}
 
 
 def _sizes(timers: NewTimers) -> Iterable[int]:

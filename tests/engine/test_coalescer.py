@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 
-from relay.core.errors import GivenUp, InvalidField, ServiceError, StoreUnavailable
+from relay.core.errors import GivenUp, InvalidField, ServiceError, StoreUnavailable, TooMany
 from relay.core.loop.call_ends import CallEnds, call_deadline
 from relay.engine.clock import Clock, SystemClock
 from relay.engine.coalescing.coalescer import Coalescer
@@ -27,7 +27,7 @@ def chained(parts: Sequence[list[str]]) -> list[str]:
 class Store:
     """Writes strings; refuses `bad`, and does not return while `open` is not set."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, most: int = 0) -> None:
         self.calls: list[tuple[str, list[str]]] = []
         self.deadlines: list[list[float]] = []
         """Those of each call."""
@@ -41,7 +41,7 @@ class Store:
         self.given_up: set[str] = set()
         self.places = GatedPlaces(Doors())
         self.coalescer: Coalescer[list[str], str] = Coalescer(
-            self.write, self.sizes, list, chained, clock, self.places
+            self.write, self.sizes, list, chained, clock, self.places, most=most
         )
         self.weighed = 0
 
@@ -630,3 +630,17 @@ async def test_a_caller_that_gives_up_at_the_new_place_makes_way(store: Store) -
     assert store.calls[2:] == [("v", ["o"])]
     store.open.set()
     await asyncio.gather(hangs, first, other)
+
+
+async def test_what_is_one_too_many() -> None:
+    """A single item is refused by an error. Of many, each has it as its result: those that go elsewhere in
+    the same request may be taken."""
+    store = Store(SystemClock(), most=1)
+    waits = call(store, "a")
+    await settle()
+    with pytest.raises(TooMany, match="1 timers wait already"):
+        await store.coalescer.submit("t", ["b"])
+    refused = await submit(store, [("t", "b"), ("u", "c"), ("t", "d")])
+    assert [type(each) for each in refused] == [TooMany] * 3
+    assert store.coalescer.waiting == 1
+    waits.cancel()

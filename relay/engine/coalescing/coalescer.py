@@ -63,13 +63,16 @@ class Coalescer(Generic[Items, Result]):  # see 0040
         """The number of items that wait for a store call."""
         return sum(lane.waiting for lane in self._lanes.all)
 
-    def _check(self) -> None:
-        if self._most and self.waiting >= self._most:
-            raise TooMany(f"{self._most} timers wait already until Redis takes them; try again later")
+    def _refusal(self) -> TooMany | None:
+        """Why nothing more is taken; None if it is."""
+        if not self._most or self.waiting < self._most:
+            return None
+        return TooMany(f"{self._most} timers wait already until Redis takes them; try again later")
 
     async def submit(self, topic: str, items: Items) -> Result:
         """Write a single item. Raises the store's error, or `TooMany`."""
-        self._check()
+        if (refusal := self._refusal()) is not None:
+            raise refusal
         caller: Waiter[Result] = Waiter(1)
         lane = self._lanes[topic]
         lane.add(topic, CallerShare(caller, 0, items))
@@ -84,8 +87,9 @@ class Coalescer(Generic[Items, Result]):  # see 0040
         return result
 
     async def submit_many(self, items: Mapping[str, Items]) -> dict[str, list[Result | ServiceError]]:
-        """Write many items of any topics. Each gets a result or an error of its own. Raises `TooMany`."""
-        self._check()
+        """Write many items of any topics. Each gets a result or an error of its own."""
+        if (refusal := self._refusal()) is not None:
+            return {topic: [refusal] * len(some) for topic, some in items.items()}
         ends = list(accumulate(map(len, items.values()), initial=0))
         if not ends[-1]:
             return {topic: [] for topic in items}
