@@ -60,7 +60,7 @@ async def rows(world: World, relay: Relay, synced: str) -> list[Row]:
 
 
 async def stored(world: World, relay: Relay, level: str, timers: int, **options: Any) -> dict[str, Any]:
-    """What a producer says that has stored so many timers; the server is empty again behind it."""
+    """Let a producer store this number of timers; empty the server again; return what the producer says."""
     command = application(
         "relay_scheduler",
         target=relay.target,

@@ -80,12 +80,8 @@ class KeyNames:
             return f"{self.leases}:{self._tag(topic)}"
         if name == "first":
             return f"{self.leases}:{self._tag(topic)}{FIRST}"
-        if name in (
-            "move",
-            "relays",
-            "written",
-            *RECURRENCES,
-        ):  # under a prefix that the user of every relay may write
+        # Under a prefix that the user of every relay may write.
+        if name in ("move", "relays", "written", *RECURRENCES):
             return f"{self.leases}:{self._tag(topic)}#{name}"
         of_group = f"{group}:" if name in ("retries", "group", "latest") else ""
         of_run = f"{run}:" if name == "ledger" else ""

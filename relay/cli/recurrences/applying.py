@@ -52,7 +52,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class CalendarDifference:
-    """What has to be done about one calendar. `there` are the dates that it has, None if there is none."""
+    """What has to be done about one calendar. `there` are its dates in Redis, None if it does not exist."""
 
     change: str
     entry: CalendarEntry

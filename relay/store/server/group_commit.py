@@ -269,7 +269,7 @@ class GroupCommit:  # see 0096
                 asked.told_durable(problem)
 
     async def _open(self) -> AbstractConnection | None:
-        """A connection; None if there is none, and all who wait have been told why."""
+        """Return a connection. Where none can be had, tell all who wait why, and return None."""
         try:
             return await self._pool.get_connection()
         except (RedisError, OSError) as failure:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import contextmanager
 from urllib.parse import quote
 
-from relay.core.errors import InvalidField
 from relay.v1 import recurrence_service_pb2 as pb
 from relay.web import forms
 from relay.web.operations import Answer, ApiCall, Calls, Operation
+from relay.web.recurring.fields import named_without
 
 
 async def put(calls: Calls, call: ApiCall) -> Answer:
@@ -17,20 +15,11 @@ async def put(calls: Calls, call: ApiCall) -> Answer:
     request = pb.PutCalendarRequest()
     call.read(request.calendar, without=tuple(call.path))
     request.calendar.name = call.path["name"]
-    with _fields_of_the_body():
+    with named_without("calendar."):
         answer = await calls.calendars.put(request)
     created = answer.result == pb.PUT_RESULT_CREATED
     location = f"{CALENDARS}/{quote(request.calendar.name, safe='')}" if created else ""
     return Answer(forms.write(answer), 201 if created else 200, location=location)
-
-
-@contextmanager
-def _fields_of_the_body() -> Generator[None, None, None]:
-    """The dates stand in the body by themselves, and the name in the path."""
-    try:
-        yield
-    except InvalidField as failure:
-        raise InvalidField(failure.field.removeprefix("calendar."), failure.problem) from None
 
 
 async def get(calls: Calls, call: ApiCall) -> Answer:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
 from google.protobuf.message import Message
 
-from relay.core.errors import InvalidField
 from relay.v1 import recurrence_service_pb2 as pb
 from relay.web import forms
 from relay.web.operations import Answer, ApiCall, Calls, Operation
+from relay.web.recurring.fields import named_without
 
 IF_VERSION = "if_version"
 """The field of a PutRecurrenceRequest that stands beside those of its recurrence."""
@@ -33,21 +32,12 @@ async def put(calls: Calls, call: ApiCall) -> Answer:
     call.read(request.recurrence, body, without=tuple(call.path), also=(IF_VERSION,))
     request.recurrence.topic = call.path["topic"]
     request.recurrence.recurrence_id = call.path["recurrence_id"]
-    with _fields_of_the_body():
+    with named_without(SPEC):
         answer = await calls.recurrences.put(request)
     created = answer.result == pb.PUT_RESULT_CREATED
     value = forms.write(answer)
     value["recurrence"] = _whole(value["recurrence"], answer.recurrence)
     return Answer(value, 201 if created else 200, location=_path(call.path) if created else "")
-
-
-@contextmanager
-def _fields_of_the_body() -> Generator[None, None, None]:
-    """The fields of the recurrence stand in the body by themselves."""
-    try:
-        yield
-    except InvalidField as failure:
-        raise InvalidField(failure.field.removeprefix(SPEC), failure.problem) from None
 
 
 async def get(calls: Calls, call: ApiCall) -> Answer:
