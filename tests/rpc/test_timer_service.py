@@ -372,7 +372,7 @@ async def test_a_big_batch_leaves_the_loop_to_others(relay: Served) -> None:
     async with Turns() as others:
         response = await TimerCalls(relay.engine).schedule_batch(BIG_BATCH, {})
     assert len(response.results) == 10 * STRETCH
-    assert others.count == 20
+    assert others.count >= 20
 
 
 async def test_big_batches_take_turns(relay: Served) -> None:
