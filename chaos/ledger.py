@@ -8,7 +8,7 @@ Relay's own, and nothing is believed that Relay says of itself.
     answer  … and is over: id, n, ok; code if it is an error, reached, and next of a recurrence's put or pause
     begin   a handler begins: id, n, due, attempt, occurrence, deadline (the lease's), relay
     end     … and ends: the same, and outcome
-    clock   a server's clock was read: port, time, sent (when it was asked; `at`: when it had answered), master
+    clock   a server's clock was read: port, time, master, sent and heard (when it was asked, and answered)
     strike, heal, loss, death, note   of the nemesis; see `chaos.world`
     load    of the machine: busy, stolen, waiting
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Literal, Protocol, cast
 
@@ -134,7 +134,11 @@ class Fleet:
         self.cluster.close()
 
 
-MAKE = {"single": Single, "sentinel": Replicated, "cluster": Fleet}
+MAKE: Mapping[Topology, Callable[[Mapping[str, str]], Servers]] = {
+    "single": Single,
+    "sentinel": Replicated,
+    "cluster": Fleet,
+}
 
 
 def replication(server: RunningServer) -> dict[str, Any] | None:

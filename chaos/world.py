@@ -10,6 +10,7 @@ from typing import Any
 
 from chaos.ledger import Ledger
 from chaos.topologies import Servers
+from chaos.witness import Witness
 from tests.ghosts.slow_line import SlowLine
 from tests.worlds.relay.processes import Process, Relay
 from tests.worlds.waiting import eventually
@@ -36,6 +37,7 @@ class World:
     directory: Path
     servers: Servers
     ledger: Ledger
+    witness: Witness
     lease_ttl: float
     relays: Sequence[Relay] = ()
     applications: Sequence[Process] = ()
