@@ -23,7 +23,7 @@ from redis.retry import Retry
 from chaos.under.disk import SHIM, Disk, Lost
 from chaos.under.preloaded import ToolMissing, compiled, preload
 from tests import missing
-from tests.faults.conftest import OnDisk
+from tests.breaking.conftest import OnDisk
 from tests.servers import KINDS, Kind, RunningServer, server_id
 from tests.worlds.waiting import eventually
 
