@@ -66,7 +66,7 @@ def run(row: Row, seed: int, tell: Tell, *, code: Path | None = None, keep: Path
             tell("all faults are over")
             end_load(world)
             judge = wait_for_the_rest(world, tell)
-            second = second_opinion(world.servers.url, directory, judge)
+            second = second_opinion(world.servers.url, directory, judge, may_lose=row.may_lose)
         judge = Judge(ledger.read(directory), LEASE_TTL)
     finally:
         if keep is None:

@@ -51,7 +51,7 @@ class Witness:
         self._leaving = threading.Event()
         self._looks: dict[int, list[Look]] = defaultdict(list)
         self._replaced: dict[int, float] = {}
-        """Masters whose place was taken, and until when what they had answered for is with who took it."""
+        """Masters whose place was taken, and since when at least; until they know, they go on answering."""
         self._threads = [threading.Thread(target=self._watch, args=(server,)) for server in servers]
         self._threads.append(threading.Thread(target=self._watch_machine))
 
@@ -93,11 +93,15 @@ class Witness:
 
     def _note_change(self, port: int, before: Look, now: Look) -> None:
         if before.master and not now.master:
-            safe = self._replaced[before.master] = self._replicated(before.master, before.offset)
-            self._ledger.write("loss", safe=safe, why="failover")
+            safe = self._replicated(before.master, before.offset)
+            alive = self._looks[before.master][-1].heard
+            self._ledger.write("loss", safe=safe, why="lag", lag=max(alive - safe, 0.0))
+            self._replaced[before.master] = before.heard
         elif not before.master and now.master and port in self._replaced:
-            # It may have answered until now.
-            self._ledger.write("loss", safe=self._replaced.pop(port), why="failover")
+            since = self._replaced.pop(port)
+            alone = (each.heard for each in self._looks[port] if each.sent > since and not each.master)
+            split = now.heard - min(alone, default=now.heard)
+            self._ledger.write("loss", safe=since, why="split", lag=split)
 
     def _watch_machine(self) -> None:
         before = Machine.read()

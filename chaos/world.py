@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -63,9 +64,9 @@ class World:
     # ------------------------------------------------------------- what the judge is told
 
     def lost_after(self, safe: float, why: str) -> None:
-        """What servers answered for after `safe` (monotonic seconds) and till now may be gone; such as "the
-        replica lagged". To be called at the moment of the loss."""
-        self.ledger.write("loss", safe=safe, why=why)
+        """What servers answered for after `safe` (monotonic seconds) and till now may be gone; such as "not
+        synced". To be called at the moment of the loss. Failovers are seen by the witness."""
+        self.ledger.write("loss", safe=safe, why=why, lag=time.monotonic() - safe)
 
     def relay_died(self, relay: Relay) -> None:
         """To be called when a relay is dead: what it held has to come again within `lease_ttl` + 1 s."""

@@ -153,7 +153,7 @@ class SentinelKilled:
         again, quiet = self._sentinel, subprocess.DEVNULL
         arguments = again.process.args
         again.process = subprocess.Popen(
-            arguments,  # type: ignore[arg-type] # a list of paths and texts, as it was given
+            arguments,
             stdin=quiet,
             stdout=quiet,
             stderr=quiet,

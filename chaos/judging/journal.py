@@ -26,17 +26,19 @@ class SecondOpinion:
     differences: Sequence[str] = field(default=())
 
     def agrees(self, judge: Judge) -> bool:
-        """Whether both find something broken, or neither does, and they tell the same story.
-
-        What servers have lost they have lost with its journal: then the audit knows nothing of it.
-        """
+        """Whether both find something broken, or neither does, and they tell the same story."""
         return not self.differences and bool(self.refuted) is bool(judge.verdict.broken)
 
 
-def second_opinion(url: str, directory: Path, judge: Judge) -> SecondOpinion:
-    """Audit the topic's journal at rest, by `relay audit`, and compare it with the ledgers."""
+def second_opinion(url: str, directory: Path, judge: Judge, *, may_lose: bool) -> SecondOpinion:
+    """Audit the topic's journal by `relay audit`, and compare it with the ledgers.
+
+    Where servers may lose what they answered for, they lose the journal with it: then old timers may be left,
+    and handlers know more than the journal.
+    """
     settings = {"RELAY_REDIS__URL": url}
-    ran = command("audit", TOPIC, "--json", "--exclusive", "--at-rest", settings=settings, timeout=600.0)
+    strict = () if may_lose else ("--at-rest",)
+    ran = command("audit", TOPIC, "--json", "--exclusive", *strict, settings=settings, timeout=600.0)
     if not ran.out:
         return SecondOpinion("none", differences=[f"no audit: {ran.err[-500:]}"])
     said = json.loads(ran.out)
@@ -52,14 +54,12 @@ def second_opinion(url: str, directory: Path, judge: Judge) -> SecondOpinion:
         said["verdict"],
         by_verdict[PromiseVerdict.REFUTED.value],
         by_verdict[PromiseVerdict.UNSAID.value],
-        _differences(settings, directory, judge),
+        [] if may_lose else _differences(settings, directory, judge),
     )
 
 
 def _differences(settings: dict[str, str], directory: Path, judge: Judge) -> list[str]:
     """What callers and handlers know that the journal does not have, or has otherwise."""
-    if judge.losses.all:
-        return []  # the journal has lost the same
     path = directory / "journal"
     ran = command("journal", "export", TOPIC, str(path), settings=settings, timeout=600.0)
     if ran.code:

@@ -172,7 +172,7 @@ class Judge:
             instants=sum(len(each.wanted) for each in self.instants),
             instants_lost=sum(each.lost for each in self.instants),
             instants_double=sum(each.double for each in self.instants),
-            lag=self.losses.longest_lag,
+            lags=self.losses.lags,
             errors=dict(self.calls.errors),
             examples=self._examples(),
         )
@@ -212,9 +212,10 @@ class Verdict:
     instants: int
     instants_lost: int
     instants_double: int
-    lag: float
-    """The longest time (seconds) for which what servers answered was not safe when it was lost."""
-    errors: dict[str, int] = field(default_factory=dict)
+    lags: dict[str, float]
+    """The longest time (seconds) for which what servers answered was not safe when it was lost, by its
+    reason; see `chaos.judging.losses`."""
+    errors: dict[str, int]
     examples: list[str] = field(default_factory=list)
 
     @property

@@ -18,6 +18,10 @@ class Loss:
     safe: float
     at: float
     why: str
+    """`lag` of a replica, `split` (a master was replaced, and went on answering until it was told), or what
+    the nemesis said."""
+    lag: float
+    """Seconds for which what servers answered for was not safe."""
 
 
 class Losses:
@@ -25,7 +29,9 @@ class Losses:
 
     def __init__(self, entries: Iterable[Entry]) -> None:
         self.all = [
-            Loss(entry["safe"], entry["at"], entry["why"]) for entry in entries if entry["kind"] == "loss"
+            Loss(entry["safe"], entry["at"], entry["why"], entry["lag"])
+            for entry in entries
+            if entry["kind"] == "loss"
         ]
 
     def explain(self, answered: float) -> bool:
@@ -37,6 +43,9 @@ class Losses:
         return any(each.safe <= earlier + LATE_ANSWER and each.at <= later for each in self.all)
 
     @property
-    def longest_lag(self) -> float:
-        """Seconds for which the longest of them was not safe."""
-        return max((each.at - each.safe for each in self.all), default=0.0)
+    def lags(self) -> dict[str, float]:
+        """The longest lag (seconds) of each kind."""
+        found: dict[str, float] = {}
+        for each in self.all:
+            found[each.why] = max(found.get(each.why, 0.0), round(each.lag, 3))
+        return found
