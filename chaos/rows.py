@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from chaos.faults.disk import DiskFull, DiskSlow, MasterWithoutPower, PowerLost
 from chaos.faults.fault import Fault
 from chaos.faults.processes import (
     ApplicationKilled,
@@ -57,6 +58,8 @@ class Row:
     """Whether a loss is allowed that the nemesis explains by what it measured. All else is 0 in any row."""
     lines: bool = False
     """Whether lines stand between applications, relays and servers."""
+    disks: bool = False
+    """Whether each server has a disk under it that can break."""
     prepare: Callable[[World], None] = nothing
     """Done when all runs, before the first fault."""
 
@@ -132,6 +135,39 @@ ROWS: tuple[Row, ...] = (
     Row("failover-cluster", "failovers by the Cluster", failovers, "cluster", may_lose=True),
     Row("failover-cluster-replicas", "failovers by the Cluster", failovers, "cluster", "replicas:1"),
     Row("slots", "slots moved, failovers by request", slots, "cluster", may_lose=True),
+    Row(
+        "power",
+        "the server's machine loses power",
+        lambda: [PowerLost()],
+        may_lose=True,
+        disks=True,
+    ),
+    Row("power-fsync", "the server's machine loses power", lambda: [PowerLost()], level="fsync", disks=True),
+    Row(
+        "power-always",
+        "the server's machine loses power",
+        lambda: [PowerLost()],
+        level="fsync",
+        sync="always",
+        disks=True,
+    ),
+    Row(
+        "power-replicas",
+        "the master's machine loses power, a replica takes over",
+        lambda: [MasterWithoutPower()],
+        "sentinel",
+        "replicas:1",
+        disks=True,
+    ),
+    Row("disk", "the disk slow, full", lambda: [DiskSlow(), DiskFull()], disks=True),
+    Row(
+        "disk-always",
+        "the disk slow, full",
+        lambda: [DiskSlow(), DiskFull()],
+        level="fsync",
+        sync="always",
+        disks=True,
+    ),
     Row("all", "all of these processes", all_processes, "cluster", "replicas:1"),
 )
 SHORT = {"relay": 4, "server-killed-fsync": 3}
