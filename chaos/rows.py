@@ -8,6 +8,7 @@ from typing import Literal
 
 from chaos.faults.disk import DiskFull, DiskSlow, MasterWithoutPower, PowerLost
 from chaos.faults.fault import Fault
+from chaos.faults.network import BytesHeldBack, HalfOpen, LineDelayed, LineNarrow, LinesCut
 from chaos.faults.processes import (
     ApplicationKilled,
     FailoverAsked,
@@ -85,6 +86,10 @@ def failovers() -> list[Fault]:
 
 def slots() -> list[Fault]:
     return [SlotMoved("key by key", PARTITIONS), SlotMoved("at once", PARTITIONS), FailoverAsked()]
+
+
+def network() -> list[Fault]:
+    return [LinesCut(), LineDelayed(), LineNarrow(), HalfOpen(), BytesHeldBack()]
 
 
 def all_processes() -> list[Fault]:
@@ -167,6 +172,14 @@ ROWS: tuple[Row, ...] = (
         level="fsync",
         sync="always",
         disks=True,
+    ),
+    Row("network", "connections cut, delayed, narrow, half open; bytes held back", network, lines=True),
+    Row(
+        "network-cluster",
+        "connections cut, delayed, narrow, half open; bytes held back",
+        network,
+        "cluster",
+        lines=True,
     ),
     Row("all", "all of these processes", all_processes, "cluster", "replicas:1"),
 )
