@@ -154,9 +154,11 @@ class Judge:
         deaths = [entry for entry in self.entries if entry["kind"] == "death"]
         again = redeliveries(self.deliveries, deaths)
         asked = [entry["at"] for entry in self.entries if entry["kind"] == "ask"]
+        timers = self.calls.of_timers.values()
         return Verdict(
             acknowledged=self.calls.acknowledged,
-            timers=len(self.calls.of_timers),
+            timers=sum(any(not each.open for each in calls) for calls in timers),
+            changes=sum(not each.open for calls in timers for each in calls[1:]),
             deliveries=len(self.deliveries),
             lost=len(self.lost),
             lost_explained=len(self.missing) - len(self.lost),
@@ -194,6 +196,9 @@ class Verdict:
     acknowledged: int
     """Calls that were answered OK."""
     timers: int
+    """Timers with such a call."""
+    changes: int
+    """Moves and cancels that were answered OK."""
     deliveries: int
     lost: int
     lost_explained: int
