@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -26,6 +27,7 @@ OUT = Path("build/faults.jsonl")
 def main(argv: Sequence[str] | None = None) -> int:
     """Play rows. Return 1 if one of them has broken what it promises."""
     options = parse(argv)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # and all processes of the row end with it
     done = finished(options.resume) if options.resume else set()
     file = options.resume or options.out
     file.parent.mkdir(parents=True, exist_ok=True)
