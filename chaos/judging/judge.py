@@ -1,4 +1,4 @@
-"""The judge: what became of a run, from the ledgers of callers, handlers and the nemesis alone."""
+"""The judge: what became of a run, from the ledgers of callers, handlers and the nemesis alone; see 0098."""
 
 from __future__ import annotations
 
