@@ -83,7 +83,8 @@ def cells(row: Row, result: Result) -> Iterator[str]:
     yield f"{verdict['twice']:,}"
     yield f"{verdict['uncounted']:,}"
     yield f"{verdict['stretch']:.1f} s"
-    yield f"{verdict['redelivery']:.1f} s" if verdict["redelivered"] else ""
+    first, last = verdict["redelivery_first"], verdict["redelivery"]
+    yield f"{first:.1f} to {last:.1f} s" if verdict["redelivered"] else ""
     yield f"{verdict['instants_lost']}, {verdict['instants_double']} of {verdict['instants']:,}"
     yield ", ".join(f"{number:,} {code}" for code, number in sorted(verdict["errors"].items())) or "none"
 
@@ -151,7 +152,7 @@ def line_of(result: Result) -> str:
         f"early {verdict['early']}",
         f"undone {verdict['undone']} (explained {verdict['undone_explained']})",
         f"twice {verdict['twice']}",
-        f"redelivery {verdict['redelivery']:.1f} s",
+        f"redelivery {verdict['redelivery_first']:.1f} to {verdict['redelivery']:.1f} s",
         f"journal: {result['second']['verdict']}",
         f"{result['seconds']:.0f} s",
     ]

@@ -169,8 +169,9 @@ class Judge:
             uncounted=uncounted(self.deliveries),
             overcounted=overcounted(self.deliveries),
             stretch=longest_stretch(self.deliveries, max(asked, default=0.0)),
-            redelivered=len(again),
-            redelivery=max(again, default=0.0),
+            redelivered=sum(map(len, again)),
+            redelivery_first=max((each[0] for each in again), default=0.0),
+            redelivery=max((each[-1] for each in again), default=0.0),
             instants=sum(len(each.wanted) for each in self.instants),
             instants_lost=sum(each.lost for each in self.instants),
             instants_double=sum(each.double for each in self.instants),
@@ -212,8 +213,10 @@ class Verdict:
     stretch: float
     """The longest time without a delivery (seconds)."""
     redelivered: int
+    redelivery_first: float
+    """The longest time from a relay's death to the first delivery of what it held (seconds)."""
     redelivery: float
-    """The longest time from a relay's death to a delivery of what it held (seconds)."""
+    """The same to the last one. What was in flight comes one by one, see 0003."""
     instants: int
     instants_lost: int
     instants_double: int
