@@ -11,21 +11,26 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from chaos.page import RESULTS, line_of
+from chaos.page import line_of, read
 from chaos.rows import ROWS, SHORT, SHORT_RATE, SHORT_TIMERS, Row, row
 from chaos.run import Tell, run
+
+OUT = Path("build/faults.jsonl")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Play rows. Return 1 if one of them has broken what it promises."""
     options = parse(argv)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # and all processes of the row end with it
     done = finished(options.resume) if options.resume else set()
     file = options.resume or options.out
+    file.parent.mkdir(parents=True, exist_ok=True)
     failed = False
     for each in chosen(options):
         if each.name in done:
@@ -55,9 +60,7 @@ def sized(each: Row, options: argparse.Namespace) -> Row:
 
 def finished(file: Path) -> set[str]:
     """The names of the rows in a file."""
-    if not file.exists():
-        return set()
-    return {json.loads(line)["row"] for line in file.read_text(encoding="utf-8").splitlines()}
+    return {result["row"] for result in read(file)}
 
 
 def tell(each: Row) -> Tell:
@@ -82,7 +85,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--keep", type=Path, help="a folder for the ledgers and logs of the row")
     files = parser.add_mutually_exclusive_group()
-    files.add_argument("--out", type=Path, default=RESULTS, help="where results are appended")
+    files.add_argument("--out", type=Path, default=OUT, help=f"where results are appended ({OUT})")
     files.add_argument("--resume", type=Path, help="the same, and the rows in it are not played again")
     return parser.parse_args(argv)
 

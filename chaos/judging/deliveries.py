@@ -107,16 +107,19 @@ def longest_stretch(found: Sequence[Delivery], until: float) -> float:
     return max((later - earlier for earlier, later in pairwise(begins)), default=0.0)
 
 
-def redeliveries(found: Iterable[Delivery], deaths: Iterable[Entry]) -> list[float]:
-    """Seconds from the death of a relay to the next beginning of each timer that a handler of its application
-    had begun, and that was not settled with that relay."""
+def redeliveries(found: Iterable[Delivery], deaths: Iterable[Entry]) -> list[list[float]]:
+    """Of each death of a relay after which something came again: seconds from there to the next beginning of
+    each timer that a handler of its application had begun, and that was not settled with that relay."""
     of_relays: dict[str, list[tuple[Delivery, Delivery]]] = defaultdict(list)
     for pair in successions(found):
         if pair[0].outcome != "nack":
             of_relays[pair[0].by].append(pair)
-    return [
-        later.begins - death["at"]
+    again = [
+        sorted(
+            later.begins - death["at"]
+            for earlier, later in of_relays[f"of-{death['relay']}"]
+            if earlier.begins <= death["at"] < later.begins
+        )
         for death in deaths
-        for earlier, later in of_relays[f"of-{death['relay']}"]
-        if earlier.begins <= death["at"] < later.begins
     ]
+    return [each for each in again if each]

@@ -81,9 +81,11 @@ def _accepted(judge: Judge) -> list[str]:
 
 
 def _events(judge: Judge) -> list[Event]:
-    """The handlers' ledgers, as the trial reads them."""
+    """The handlers' ledgers, as the trial reads them. Nobody waits until a claim is durable: where servers
+    have lost something, handlers may have begun more than the journal has claims of."""
+    begun = () if judge.losses.all else ("start",)
     return [
         Event(event, each.begins, 0, TOPIC, each.id, attempt=each.attempt, occurrence=each.occurrence)
         for each in judge.deliveries
-        for event in (("start", "end") if each.outcome else ("start",))
+        for event in ((*begun, "end") if each.outcome else begun)
     ]

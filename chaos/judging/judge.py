@@ -1,4 +1,4 @@
-"""The judge: what became of a run, from the ledgers of callers, handlers and the nemesis alone."""
+"""The judge: what became of a run, from the ledgers of callers, handlers and the nemesis alone; see 0098."""
 
 from __future__ import annotations
 
@@ -154,9 +154,11 @@ class Judge:
         deaths = [entry for entry in self.entries if entry["kind"] == "death"]
         again = redeliveries(self.deliveries, deaths)
         asked = [entry["at"] for entry in self.entries if entry["kind"] == "ask"]
+        timers = self.calls.of_timers.values()
         return Verdict(
             acknowledged=self.calls.acknowledged,
-            timers=len(self.calls.of_timers),
+            timers=sum(any(not each.open for each in calls) for calls in timers),
+            changes=sum(not each.open for calls in timers for each in calls[1:]),
             deliveries=len(self.deliveries),
             lost=len(self.lost),
             lost_explained=len(self.missing) - len(self.lost),
@@ -167,8 +169,9 @@ class Judge:
             uncounted=uncounted(self.deliveries),
             overcounted=overcounted(self.deliveries),
             stretch=longest_stretch(self.deliveries, max(asked, default=0.0)),
-            redelivered=len(again),
-            redelivery=max(again, default=0.0),
+            redelivered=sum(map(len, again)),
+            redelivery_first=max((each[0] for each in again), default=0.0),
+            redelivery=max((each[-1] for each in again), default=0.0),
             instants=sum(len(each.wanted) for each in self.instants),
             instants_lost=sum(each.lost for each in self.instants),
             instants_double=sum(each.double for each in self.instants),
@@ -194,6 +197,9 @@ class Verdict:
     acknowledged: int
     """Calls that were answered OK."""
     timers: int
+    """Timers with such a call."""
+    changes: int
+    """Moves and cancels that were answered OK."""
     deliveries: int
     lost: int
     lost_explained: int
@@ -207,8 +213,10 @@ class Verdict:
     stretch: float
     """The longest time without a delivery (seconds)."""
     redelivered: int
+    redelivery_first: float
+    """The longest time from a relay's death to the first delivery of what it held (seconds)."""
     redelivery: float
-    """The longest time from a relay's death to a delivery of what it held (seconds)."""
+    """The same to the last one. What was in flight comes one by one, see 0003."""
     instants: int
     instants_lost: int
     instants_double: int

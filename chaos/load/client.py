@@ -32,7 +32,7 @@ SOON, LATER = 0.05, 4.0
 """Seconds from a call to the due time that it names, at least and at most."""
 FAR = 7200.0
 """The same of a timer that is to be moved before it is due."""
-AT_ONCE = 2_000
+AT_ONCE = 400
 """Lives at the same time; where callers wait for a server that is away, no more are begun."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -142,7 +142,7 @@ def main() -> None:
     parser.add_argument("--timers", required=True, type=int)
     parser.add_argument("--seconds", required=True, type=float)
     parser.add_argument("--level", default="")
-    parser.add_argument("--patience", type=float, default=1.0)
+    parser.add_argument("--patience", type=float, default=3.0)
     logging.basicConfig(level=logging.INFO)
     asyncio.run(load(parser.parse_args()))
 
