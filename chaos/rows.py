@@ -6,8 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from chaos.faults.clock import ClockLeaps, ClockStepped
 from chaos.faults.disk import DiskFull, DiskSlow, MasterWithoutPower, PowerLost
 from chaos.faults.fault import Fault
+from chaos.faults.memory import MemoryFull
 from chaos.faults.network import BytesHeldBack, HalfOpen, LineDelayed, LineNarrow, LinesCut
 from chaos.faults.processes import (
     ApplicationKilled,
@@ -24,6 +26,7 @@ from chaos.faults.processes import (
     SlotMoved,
     Stopped,
 )
+from chaos.faults.scripts import ForeignScript, ScriptsFlushed, ScriptsKilled
 from chaos.topologies import Topology
 from chaos.world import TOPIC, World
 
@@ -61,6 +64,8 @@ class Row:
     """Whether lines stand between applications, relays and servers."""
     disks: bool = False
     """Whether each server has a disk under it that can break."""
+    clocks: bool = False
+    """Whether each process has a clock under it that can be set."""
     prepare: Callable[[World], None] = nothing
     """Done when all runs, before the first fault."""
 
@@ -178,6 +183,24 @@ ROWS: tuple[Row, ...] = (
         network,
         "cluster",
         lines=True,
+    ),
+    Row(
+        "clocks",
+        "the clocks of relays and applications stepped by an hour",
+        lambda: [ClockStepped("relay"), ClockStepped("application")],
+        clocks=True,
+    ),
+    Row(
+        "clock-server",
+        "the server's clock stepped by an hour, leapt back by seconds",
+        lambda: [ClockStepped("server"), ClockLeaps()],
+        clocks=True,
+    ),
+    Row("memory", "no memory left", lambda: [MemoryFull()]),
+    Row(
+        "scripts",
+        "scripts forgotten, killed, behind a foreign script that does not end",
+        lambda: [ScriptsFlushed(), ForeignScript(), ScriptsKilled()],
     ),
     Row("all", "all of these processes", all_processes, "cluster", "replicas:1"),
 )

@@ -23,6 +23,7 @@ from chaos.ledger import Ledger
 from chaos.nemesis import Nemesis
 from chaos.rows import LEASE_TTL, Row
 from chaos.topologies import MAKE, Servers
+from chaos.under.clocks import Clocks
 from chaos.under.disk import Disk
 from chaos.witness import Witness
 from chaos.world import Line, World
@@ -84,9 +85,10 @@ def the_world(row: Row, directory: Path, code: Path | None, seed: int) -> Iterat
         disks = (
             {each.port: stack.enter_context(Disk.under(each)) for each in servers.all} if row.disks else {}
         )
+        clocks = Clocks(directory / "clocks", servers.all) if row.clocks else None
         own = Ledger(directory, "nemesis")
         witness = stack.enter_context(Witness(servers.all, own))
-        world = World(directory, servers, own, witness, LEASE_TTL, disks=disks)
+        world = World(directory, servers, own, witness, LEASE_TTL, disks=disks, clocks=clocks)
         if row.lines:
             world.to_servers = {name: lines_to(stack, servers) for name in NAMES}
         world.relays = [a_relay(stack, row, world, name, code) for name in NAMES]
@@ -124,6 +126,8 @@ def a_relay(stack: ExitStack, row: Row, world: World, name: str, code: Path | No
         url = line.url
     relay = Relay(world.directory, name, url, None, settings)
     relay.root = code or ROOT
+    if world.clocks:
+        world.clocks.give("relay", name, relay.settings)
     stack.callback(relay.kill)
     relay.start()
     return relay
@@ -157,6 +161,8 @@ def an_operator(stack: ExitStack, world: World, targets: str) -> Process:
 def a_process(stack: ExitStack, world: World, module: str, name: str, *options: str) -> Process:
     arguments = [f"chaos.load.{module}", "--ledgers", str(world.directory), "--name", name, *options]
     process = Process(arguments, world.directory / f"{name}.log", {})
+    if world.clocks and module == "application":
+        world.clocks.give("application", name, process.settings)
     stack.callback(process.kill)
     process.spawn()
     return process

@@ -11,6 +11,7 @@ from typing import Any
 
 from chaos.ledger import Ledger
 from chaos.topologies import Servers
+from chaos.under.clocks import Clocks
 from chaos.under.disk import Disk
 from chaos.witness import Witness
 from tests.ghosts.slow_line import SlowLine
@@ -34,7 +35,7 @@ class World:
 
     With `lines`, relay NAME reaches the server on a port by `to_servers[NAME][port]`, and its application
     reaches it by `to_relays[NAME]`; otherwise both are empty. With `disks`, each server has one under it, by
-    its port.
+    its port. With `clocks`, each server, relay and application has one of its own.
     """
 
     directory: Path
@@ -48,6 +49,7 @@ class World:
     to_servers: Mapping[str, Mapping[int, Line]] = field(default_factory=dict)
     to_relays: Mapping[str, Line] = field(default_factory=dict)
     disks: Mapping[int, Disk] = field(default_factory=dict)
+    clocks: Clocks | None = None
     stack: ExitStack = field(default_factory=ExitStack)
     """Closed with the world."""
 

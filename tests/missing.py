@@ -16,6 +16,7 @@ import pytest
 DEBIAN = {
     "cc": "gcc libc6-dev",
     "curl": "curl",
+    "faketime": "faketime",
     "node": "nodejs npm",
     "openssl": "openssl",
     "prometheus": "prometheus",

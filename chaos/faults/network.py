@@ -1,4 +1,4 @@
-"""Lines between applications, relays and servers, in rows with `lines`: cut, slow, narrow, half open, and with
+"""Lines between applications, relays and servers, in rows with `lines`: cut, slow, narrow, half open, and
 bytes that arrive after their sender is gone."""
 
 from __future__ import annotations
