@@ -22,7 +22,7 @@ class Call:
     tries: list[float] = field(default_factory=list)
     """When each began."""
     acknowledged: float = math.inf
-    """When the first OK came."""
+    """When it was answered OK."""
     stored_since: float = -math.inf
     """When the last try began that was answered OK: what it stored was stored after that."""
     next: float | None = None
@@ -52,7 +52,7 @@ class Calls:
                 self.errors[entry["code"]] += 1
             elif entry["kind"] == "answer":
                 call = found[entry["id"], entry["n"]]
-                call.acknowledged = min(call.acknowledged, entry["at"])
+                call.acknowledged = entry["at"]
                 call.stored_since = call.tries[-1]
                 call.next = entry.get("next")
             elif entry["kind"] == "redrive":

@@ -106,17 +106,16 @@ class Judge:
     def _overtaken_by(self, delivery: Delivery) -> Call | None:
         if self.calls.redriven.get(delivery.id, delivery.begins) < delivery.begins:
             return None  # a person has brought back an old intent
-        newer = [call for call in self.calls.of_timers.get(delivery.id, []) if call.n > delivery.n]
+        newer = [
+            call
+            for call in self.calls.of_timers.get(delivery.id, [])
+            if call.n > delivery.n and not call.open
+        ]
         call = self._call_of(delivery)
         claimed = delivery.deadline / SECOND - self.lease_ttl
         not_before = max(claimed, call.due / SECOND if call and call.due else claimed)
         return next(
-            (
-                each
-                for each in newer
-                if each.acknowledged < delivery.begins
-                and not_before > self.clocks.latest(each.acknowledged) + TOLERANCE
-            ),
+            (each for each in newer if not_before > self.clocks.latest(each.acknowledged) + TOLERANCE),
             None,
         )
 

@@ -94,13 +94,24 @@ def test_the_due_time_that_the_caller_asked_for_counts() -> None:
 
 def test_early_is_by_the_server_s_clock() -> None:
     """It was an hour ahead for two seconds, in which the timer was due."""
-    story = Story().scheduled(1.0, due=3000.0).clock(10.5, ahead=AHEAD + 3600).handled(10.6, due=3000.0)
+    story = Story().scheduled(1.0, due=3000.0).clock(10.5, ahead=AHEAD + 3600).handled(13.0, due=3000.0)
     assert not story.judge.early
 
 
 def test_a_clock_that_was_ahead_before_the_call_explains_nothing() -> None:
     story = Story().clock(10.5, ahead=AHEAD + 3600).scheduled(20.0, due=3000.0).handled(21.0, due=3000.0)
     assert len(story.judge.early) == 1
+
+
+def test_a_clock_that_is_ahead_afterwards_explains_nothing() -> None:
+    story = Story().scheduled(1.0, due=3000.0).handled(10.6, due=3000.0).clock(20.5, ahead=AHEAD + 3600)
+    assert len(story.judge.early) == 1
+
+
+def test_what_the_readings_leave_open_is_not_early() -> None:
+    """The only reading took two seconds: the clock may have been a second further."""
+    story = Story(until=-1.0).scheduled(1.0, due=10.9).clock(10.5, took=2.0)
+    assert not story.handled(10.6, due=10.9).judge.early
 
 
 def test_a_replica_s_clock_decides_nothing() -> None:
@@ -133,6 +144,12 @@ def test_the_second_delivery_of_an_old_intent_is_undone() -> None:
     story = Story().scheduled(1.0, due=2.0).begin(2.1, due=2.0).scheduled(2.2, 2, due=9.0)
     judge = story.handled(9.1, 2, due=9.0).handled(10.0, due=2.0, attempt=2).judge
     assert [each.begins for each, _ in judge.undone] == [10.0]
+
+
+def test_no_claim_is_older_than_its_due_time() -> None:
+    """Whatever lease the delivery carries."""
+    story = Story().scheduled(1.0).cancelled(3.0, 2)
+    assert len(story.handled(5.1, claimed=2.1).judge.undone) == 1
 
 
 def test_a_cancelled_timer_that_comes_is_undone() -> None:
@@ -176,6 +193,10 @@ def test_an_occurrence_that_is_acknowledged_again_came_twice() -> None:
     assert not story.judge.verdict.broken, "at least once"
 
 
+def test_a_handler_that_died_is_no_second_time() -> None:
+    assert Story().scheduled(1.0).begin(5.1).handled(7.5, attempt=2).judge.verdict.twice == 0
+
+
 def test_another_occurrence_is_not_the_same_one_twice() -> None:
     story = Story().scheduled(1.0).handled(5.1).scheduled(6.0, 2, due=7.0).handled(7.1, 2, due=7.0)
     assert story.judge.verdict.twice == 0
@@ -199,7 +220,8 @@ def test_attempts_begin_anew_when_a_dead_letter_is_redriven() -> None:
 
 
 def test_the_longest_stretch_is_between_two_beginnings() -> None:
-    story = Story().scheduled(1.0).handled(5.0).handled(6.0, id="b").handled(9.5, id="c").ask(20.0, id="d")
+    story = Story().scheduled(1.0).handled(5.0).handled(6.0, id="b").handled(9.5, id="c").ask(10.0, id="d")
+    story.handled(30.0, id="d")  # nobody wanted anything in between
     assert story.judge.verdict.stretch == pytest.approx(3.5)
 
 
@@ -210,6 +232,11 @@ def test_the_longest_redelivery_is_from_a_relay_s_death() -> None:
     assert verdict.redelivered == 2
     assert verdict.redelivery_first == pytest.approx(2.5)
     assert verdict.redelivery == pytest.approx(3.5)
+
+
+def test_what_a_relay_takes_after_its_death_is_no_redelivery() -> None:
+    story = Story().scheduled(1.0).write("death", 5.0, relay="one").begin(6.0).handled(8.0, attempt=2)
+    assert story.judge.verdict.redelivered == 0
 
 
 @pytest.mark.parametrize("relay", ["two", "one"])
@@ -244,6 +271,21 @@ def test_an_instant_that_never_came_is_lost() -> None:
     assert not judge.is_over
 
 
+def test_an_instant_that_no_handler_acknowledged_is_lost() -> None:
+    story = recurring(1_010)
+    story.begin(11.1, n=0, id="r@1970-01-01T00:16:51Z", due=11.0)
+    assert story.judge.verdict.instants_lost == 1
+
+
+def test_the_first_instant_that_was_promised_counts() -> None:
+    assert recurring(1_011).judge.verdict.instants_lost == 1
+
+
+def test_an_instant_of_an_earlier_try_counts() -> None:
+    """The first try of the call to keep it has acted; the answer of the second names a later instant."""
+    assert recurring(1_008, 1_010, 1_011).judge.verdict.instants_lost == 1
+
+
 def test_the_last_instant_before_the_pause_counts() -> None:
     assert recurring(1_010, until=1_012).judge.verdict.instants_lost == 1
 
@@ -252,6 +294,7 @@ def test_an_instant_with_two_occurrences_is_double() -> None:
     story = recurring(1_010, 1_011)
     story.handled(20.0, n=0, id="r@1970-01-01T00:16:50Z", due=10.0, occurrence="another")
     assert story.judge.verdict.instants_double == story.judge.verdict.broken == 1
+    assert story.loss(30.0, 31.0).judge.verdict.instants_double == 1
     assert story.loss(9.9, 15.0).judge.verdict.instants_double == 0
 
 
