@@ -27,6 +27,7 @@ from chaos.faults.processes import (
     Stopped,
 )
 from chaos.faults.scripts import ForeignScript, ScriptsFlushed, ScriptsKilled
+from chaos.faults.upgrade import RelayReplaced
 from chaos.topologies import Topology
 from chaos.world import TOPIC, World
 
@@ -201,6 +202,11 @@ ROWS: tuple[Row, ...] = (
         "scripts",
         "scripts forgotten, killed, behind a foreign script that does not end",
         lambda: [ScriptsFlushed(), ForeignScript(), ScriptsKilled()],
+    ),
+    Row(
+        "upgrade",
+        "relays replaced one by one by those of the version before, and back",
+        lambda: [RelayReplaced()],
     ),
     Row("all", "all of these processes", all_processes, "cluster", "replicas:1"),
 )
