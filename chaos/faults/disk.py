@@ -82,6 +82,7 @@ class DiskFull:
 
     def heal(self, world: World) -> None:
         eventually(lambda: self._disk.refused > self._refused, "the disk has refused something")
+        if self._server.config["appendfsync"] == "always":
+            eventually(lambda: not self._server.running, "the server has ended")
         self._disk.heal()
-        if not self._server.running:
-            self._server.start()
+        self._server.start()  # if it has ended

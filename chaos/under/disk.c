@@ -44,6 +44,7 @@ struct control {
     _Atomic int64_t syncs;   /* how many fsyncs have returned */
     _Atomic int64_t refused; /* how many writes found no room */
     _Atomic int64_t slowed;  /* how many calls were made slower */
+    _Atomic int64_t loaded;  /* how many processes have had this library */
 };
 
 static struct control *control;
@@ -70,6 +71,7 @@ __attribute__((constructor)) static void begin(void) {
     }
     syscall(SYS_close, file);
     control = mapped;
+    control->loaded++;
 }
 
 /* The name within the root of what `fd` is open on, or NULL if it is not on this disk. "" is the root itself. */

@@ -11,7 +11,7 @@ and what is left of a file may end within a record. It is the worst that POSIX a
 - a part of what was not synced may be on the disk all the same, from the front and without holes
   (`torn`).
 
-The file `log` of the server is on no disk, for the judge reads it.
+The file `log` of the server is on no disk, for the judge reads it. See 0087.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from chaos.under.preloaded import compiled, preload
 from tests.servers import RunningServer
 
 SHIM = Path(__file__).with_name("disk.c")
-FIELDS = ("sync_us", "write_us", "limited", "room", "syncs", "refused", "slowed")
+FIELDS = ("sync_us", "write_us", "limited", "room", "syncs", "refused", "slowed", "loaded")
 """Those of `struct control` in disk.c, each an int64."""
 LOG_OF_THE_SERVER = "log"
 
@@ -81,13 +81,16 @@ class Disk:
     def under(cls, server: RunningServer) -> Self:
         """Put a disk under a server. The server is restarted for that, with what its directory has.
 
-        Raises ToolMissing without a compiler."""
+        Raises ToolMissing without a compiler, and RuntimeError if the server loads no libraries: it is linked
+        statically."""
         library = compiled(SHIM)
         server.shut_down()
         disk = cls(server.directory)
         preload(server.environment, library)
         server.environment |= disk.environment
         server.start()
+        if not disk._get("loaded"):
+            raise RuntimeError(f"{server.kind} loads no libraries: no disk can be put under it")
         return disk
 
     @property
