@@ -109,7 +109,7 @@ class Judge:
         newer = [
             call
             for call in self.calls.of_timers.get(delivery.id, [])
-            if call.n > delivery.n and not call.open
+            if call.n > delivery.n and call.acknowledged < delivery.begins
         ]
         call = self._call_of(delivery)
         claimed = delivery.deadline / SECOND - self.lease_ttl

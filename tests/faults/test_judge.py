@@ -146,6 +146,13 @@ def test_the_second_delivery_of_an_old_intent_is_undone() -> None:
     assert [each.begins for each, _ in judge.undone] == [10.0]
 
 
+def test_what_came_early_before_a_newer_intent_is_early_alone() -> None:
+    verdict = (
+        Story().scheduled(1.0).handled(3.0).scheduled(4.0, 2, due=9.0).handled(9.1, 2, due=9.0).judge.verdict
+    )
+    assert (verdict.early, verdict.undone) == (1, 0)
+
+
 def test_no_claim_is_older_than_its_due_time() -> None:
     """Whatever lease the delivery carries."""
     story = Story().scheduled(1.0).cancelled(3.0, 2)
