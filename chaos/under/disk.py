@@ -11,7 +11,7 @@ and what is left of a file may end within a record. It is the worst that POSIX a
 - a part of what was not synced may be on the disk all the same, from the front and without holes
   (`torn`).
 
-The file `log` of the server is on no disk, for the judge reads it. See 0087.
+The file `log` of the server is on no disk, for the judge reads it; see 0087.
 """
 
 from __future__ import annotations
