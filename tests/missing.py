@@ -14,7 +14,9 @@ from typing import NoReturn
 import pytest
 
 DEBIAN = {
+    "cc": "gcc libc6-dev",
     "curl": "curl",
+    "faketime": "faketime",
     "node": "nodejs npm",
     "openssl": "openssl",
     "prometheus": "prometheus",

@@ -59,6 +59,13 @@ SECONDS_TO_LEARN = 3.0
 PROOFS = 3
 """How often a server has to wait for an fsync until it is known that it does."""
 
+PACE = 0.05
+"""Seconds between two looks at a server that has an fsync under way."""
+
+UNDER_WAY = re.compile(rb"^aof_pending_bio_fsync:[1-9]", re.MULTILINE)
+FILES = re.compile(rb"^aof_(?:rewrite_in_progress|base_size):\d+", re.MULTILINE)
+"""What INFO says of fsyncs, and what changes in it with a rewrite of the append-only file."""
+
 WRITTEN = text_of("lib/written")
 
 Command = Callable[[Callable[[float], int]], Sequence[Any]]
@@ -114,10 +121,9 @@ class GroupCommit:  # see 0096
     in between has reached nothing.
 
     Some servers answer WAITAOF before the fsync (github.com/redis/redis/pull/13793: Redis 7.4 and Valkey,
-    under `everysec`): while no fsync is under way, and the last one began less than a second ago, they take
-    all for synced. So there the wait begins `SYNC_INTERVAL` behind the calls, or behind the replicas that
-    have them. By then an fsync has begun that has them, or is about to; and for what is written then, WAITAOF
-    does not answer while one is under way. A server is taken for such a one until it was seen to wait.
+    under `everysec`): while the last fsync began less than a second ago, they take all for synced. There the
+    server's count of fsyncs under way is looked at as well, see `_until_synced`. A server is taken for such a
+    one until it was seen to wait.
     """
 
     def __init__(self, level: Durability, open_pool: OpenPool) -> None:
@@ -318,9 +324,7 @@ class GroupCommit:  # see 0096
             else:
                 have = Durability(replicas=self._level.replicas)
                 problem = await self._reach(have, keys, calls, connection, end)
-                if not problem:
-                    await asyncio.sleep(behind)
-                    problem = await self._reach(self._level, keys, (), connection, end)
+                problem = problem or await self._until_synced(keys, behind, connection, end)
         self._took = monotonic() - closed
         return problem
 
@@ -346,6 +350,41 @@ class GroupCommit:  # see 0096
         if all(isinstance(each, BaseException) for each in written):  # one is enough: it is behind all calls
             return words(written[0])
         return missing(level, reached)
+
+    async def _until_synced(
+        self, keys: Iterable[str], behind: float, connection: AbstractConnection, end: float
+    ) -> str:
+        """Wait until `end` for an fsync of all that the group has written, on a server whose WAITAOF comes
+        too early; return why there was none in time, or nothing.
+
+        While no fsync is under way, all that was written is in the file, and the server begins an fsync that
+        has it within `behind`, unless there was one. If it was late, the write of `_reach` makes it begin
+        one. So once none is under way behind that, one has ended that has all. Only a rewrite hands the last
+        fsync of the old file to a place where it isn't counted; then all is looked at once more.
+        """
+        before, after = None, await self._at_rest(connection, end)
+        while after is not None and before != after:
+            before = after
+            await asyncio.sleep(behind)
+            problem = await self._reach(self._level, keys, (), connection, end)
+            if problem:
+                return problem
+            after = await self._at_rest(connection, end)
+        return "" if after is not None else "the server's disk did not have it in time"
+
+    async def _at_rest(self, connection: AbstractConnection, end: float) -> list[bytes] | None:
+        """Wait until `end` for a moment at which no fsync is under way. Return what tells the server's files
+        from those of before; None if there was none."""
+        while True:
+            write(connection, ("INFO", "persistence"))
+            told = await _read(connection)
+            if isinstance(told, BaseException):  # a right that only this question needs
+                return []
+            if not UNDER_WAY.search(told):
+                return FILES.findall(told)
+            if monotonic() > end:
+                return None
+            await asyncio.sleep(PACE)
 
     # ------------------------------------------------------------------ what the server can give
 

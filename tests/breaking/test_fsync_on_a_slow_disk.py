@@ -1,0 +1,51 @@
+"""What was answered as `fsync` is on the disk, however slow that is: the machine loses power right behind the
+OK."""
+
+from __future__ import annotations
+
+import asyncio
+from time import monotonic
+
+import pytest
+
+from relay.core.durability import Durability, needing
+from relay.core.timers import NewTimer
+from relay.store.server import server as server_module
+from relay.store.server.server import Server
+from relay.store.timeline.redis_store import RedisStore
+from tests.breaking.conftest import OnDisk
+from tests.servers import Kind, binary, server_id
+from tests.worlds.waiting import PATIENCE, until
+
+LATER = 4_000_000_000_000_000
+WITH_WAITAOF: list[Kind] = [kind for kind in ("valkey", "redis-8") if binary(kind)]
+
+
+@pytest.mark.parametrize("kind", WITH_WAITAOF, ids=server_id)
+@pytest.mark.parametrize("takes", [1.6, 3.0])
+async def test_an_ok_comes_behind_the_fsync(
+    kind: Kind, takes: float, on_disk: OnDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An fsync is under way as the call is made, so the server begins the one that has it later: when the
+    first has ended; or two seconds after it was asked to write, it writes all the same, and syncs when the
+    first has ended."""
+    monkeypatch.setattr(server_module, "DURABLE_TTL", PATIENCE)
+    server, disk = on_disk(kind, "everysec")
+    async with Server(server.url, timeout=PATIENCE, write_ttl=PATIENCE) as client:
+        store = RedisStore(client)
+        await schedule(store, "before")
+        disk.slow(sync=takes)
+        slowed = disk.slowed
+        await asyncio.to_thread(server.control.set, "something", "to be synced")
+        await until(lambda: disk.slowed > slowed, "an fsync is under way")
+        await schedule(store, "a")
+        server.kill()
+        disk.lose_power()
+        disk.heal()
+        server.start()
+        assert server.control.zscore("timers_timeline:t", "a") is not None
+
+
+async def schedule(store: RedisStore, timer_id: str) -> None:
+    with needing(Durability(fsync=True)):
+        await store.schedule("t", [NewTimer(timer_id, b"", due=LATER)], deadlines=[monotonic() + PATIENCE])
