@@ -199,8 +199,8 @@ BUGS = (
         (
             "relay/engine/engine.py",
             "        except PartlyDone as partly:\n            self._scheduled(partition,",
-            "        except StoreUnavailable:\n"
-            "            return [Scheduled(due=None, change=Change.SCHEDULED)] * len(timers)\n"
+            "        except __import__("relay.core.errors", fromlist=["x"]).StoreUnavailable:\n"
+            "            return [Scheduled(due=None, change=Change.CREATED)] * len(timers)\n"
             "        except PartlyDone as partly:\n            self._scheduled(partition,",
         ),
     ),
