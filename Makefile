@@ -106,9 +106,17 @@ bench-pipeline: .venv-pipeline/stamp ## The pipeline beside the raw server, into
 	@$(SPARK)/python -m bench.pipeline $(BENCH)
 
 .PHONY: chaos
-chaos: .venv/stamp-test .venv-pipeline/classes.jsa ## The long forms: more kills, other interleavings, all breaks (an hour)
+chaos: .venv/stamp-test .venv-pipeline/classes.jsa ## The long forms: more kills, other interleavings, all breaks (an hour), and `faults`
 	@RELAY_TEST_CHAOS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist=loadgroup --timeout=1800 -m 'slow or chaos' $(PYTEST)
 	@RELAY_TEST_CHAOS=1 $(SPARK)/python -m pytest --timeout=1800 -m 'slow or chaos' tests/pipeline
+	@$(MAKE) --no-print-directory faults
+
+# The rows of docs/reliability.md, which `chaos` plays among the rest. `make faults FAULTS='--row failover'` plays one.
+FAULTS ?=
+.PHONY: faults
+faults: .venv/stamp-test ## What faults cost, into docs/reliability.md: all rows, hours; it goes on where it stopped
+	@$(BIN)/python -m chaos --resume build/faults.jsonl $(FAULTS); status=$$?; \
+	  $(BIN)/python -m chaos.page build/faults.jsonl; exit $$status
 
 .PHONY: prove-rules
 prove-rules: .venv/stamp-test ## The instants of rules: 10⁶ around turned clocks, held to a judge and to other libraries (minutes)

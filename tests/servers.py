@@ -130,6 +130,8 @@ class RunningServer:
         self.port = port
         self.config = {**DEFAULTS, **config}
         self.directory = Path(tempfile.mkdtemp(prefix=f"relay-{kind}-"))
+        self.environment: dict[str, str] = {}
+        """Variables beside those of this process; what changes here holds from the next start on."""
         self._path = path
         self._process: subprocess.Popen[bytes] | None = None
         self._control: redis.Redis | None = None
@@ -179,7 +181,8 @@ class RunningServer:
         for name, value in self.config.items():
             arguments += [f"--{name}", value]
         quiet = subprocess.DEVNULL
-        self._process = subprocess.Popen(arguments, stdin=quiet, stdout=quiet, stderr=quiet)
+        env = {**os.environ, **self.environment}
+        self._process = subprocess.Popen(arguments, stdin=quiet, stdout=quiet, stderr=quiet, env=env)
         deadline = time.monotonic() + START_TIMEOUT
         while time.monotonic() < deadline:
             if not self.running:

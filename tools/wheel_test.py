@@ -26,7 +26,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 CONSTRAINTS = ("-c", str(ROOT / "constraints.txt"))
 OLDEST = ("grpcio==1.74.0", "protobuf==6.31.1")
-COPIED = ("tests", "bench", "examples", "pyproject.toml")
+COPIED = ("tests", "bench", "chaos", "examples", "pyproject.toml")
 
 PROVING = (
     "tests/contract",  # every verb of the store, so its Lua files

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.checkout
 FOLDER = ROOT / "docs" / "decisions"
 NAMES = sorted(path.name for path in FOLDER.glob("[0-9]*.md"))
 NUMBERS = [name[:4] for name in NAMES]
-CODE = ("relay", "lua", "proto", "deploy", "tools", "bench")
+CODE = ("relay", "lua", "proto", "deploy", "tools", "bench", "chaos")
 """The folders that may name a decision."""
 SEE = re.compile(r"\bsee (?:docs/decisions/)?(\d{4})\b", re.IGNORECASE)
 

@@ -37,6 +37,7 @@ MODULES = frozenset(
     (
         "relay.cli",
         "tests.worlds.relay.application",
+        "chaos.load.application",
         *(f"tests.e2e.{name}" for name in ("peer", "push_application", "traced_producer")),
     )
 )

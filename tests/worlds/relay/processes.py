@@ -50,20 +50,23 @@ class Process:
     def __init__(self, arguments: Sequence[str], log: Path, settings: Mapping[str, str]) -> None:
         self.arguments = [sys.executable, "-m", *arguments]
         self.log_file = log
-        self._settings = dict(settings)
+        self.settings = dict(settings)
+        """Its variables; what changes here holds from the next start on."""
+        self.root = ROOT
+        """Where it imports from: this clone, or a copy with other code."""
         self._process: subprocess.Popen[bytes] | Forked | None = None
 
     def spawn(self) -> None:
         python, option, *module = self.arguments
-        forked = (python, option) == (sys.executable, "-m") and module[0] in MODULES
-        env = environment(self._settings)
+        known = (python, option) == (sys.executable, "-m") and module[0] in MODULES
+        env = environment(self.settings)
         with self.log_file.open("ab") as log:
-            if forked:
+            if known and self.root == ROOT and "LD_PRELOAD" not in self.settings:
                 self._process = Forked(module, cwd=ROOT, env=env, files={1: log.fileno(), 2: log.fileno()})
                 return
             self._process = subprocess.Popen(
                 self.arguments,
-                cwd=ROOT,
+                cwd=self.root,
                 env=env,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

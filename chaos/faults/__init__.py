@@ -1,0 +1,1 @@
+"""What the nemesis does to a world, one module for each kind of thing that breaks."""

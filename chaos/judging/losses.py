@@ -1,0 +1,51 @@
+"""What servers have lost by what was done to them, as the nemesis measured it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from chaos.ledger import Entry
+
+LATE_ANSWER = 2.0
+"""Seconds after a loss in which a caller may still hear the answer of before."""
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What was answered after `safe` and until `at` may be gone (monotonic seconds)."""
+
+    safe: float
+    at: float
+    why: str
+    """`lag` of a replica, `split` (a master was replaced, and went on answering until it was told), or what
+    the nemesis said."""
+    lag: float
+    """Seconds for which what servers answered for was not safe."""
+
+
+class Losses:
+    """All of a run."""
+
+    def __init__(self, entries: Iterable[Entry]) -> None:
+        self.all = [
+            Loss(entry["safe"], entry["at"], entry["why"], entry["lag"])
+            for entry in entries
+            if entry["kind"] == "loss"
+        ]
+
+    def explain(self, answered: float) -> bool:
+        """Whether what was answered at this moment may be gone."""
+        return any(each.safe <= answered <= each.at + LATE_ANSWER for each in self.all)
+
+    def between(self, earlier: float, later: float) -> bool:
+        """Whether what happened at the first moment may have been undone by the second."""
+        return any(each.safe <= earlier + LATE_ANSWER and each.at <= later for each in self.all)
+
+    @property
+    def lags(self) -> dict[str, float]:
+        """The longest lag (seconds) of each kind."""
+        found: dict[str, float] = {}
+        for each in self.all:
+            found[each.why] = max(found.get(each.why, 0.0), round(each.lag, 3))
+        return found

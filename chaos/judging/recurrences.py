@@ -1,0 +1,61 @@
+"""Whether each nominal instant of each recurrence came, and none as two occurrences."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+
+from chaos.judging.calls import Call
+from chaos.judging.deliveries import Delivery
+from chaos.judging.losses import Losses
+
+EVERY = 1
+"""Seconds from one nominal instant to the next."""
+CATCHING_UP = 2.0
+"""Seconds after a loss in which what it took is still answered for, or ticked."""
+
+
+@dataclass(frozen=True)
+class Instants:
+    """Those of one recurrence, in unix seconds."""
+
+    wanted: Sequence[int]
+    handled: frozenset[int]
+    double: int
+    """How many came as two occurrences, and were not brought back by a loss."""
+
+    @property
+    def lost(self) -> int:
+        return len(set(self.wanted) - self.handled)
+
+
+def instants(
+    recurrences: Mapping[str, Sequence[Call]], found: Iterable[Delivery], losses: Losses
+) -> list[Instants]:
+    """One entry for each recurrence."""
+    seen: dict[str, dict[int, list[Delivery]]] = defaultdict(lambda: defaultdict(list))
+    for each in found:
+        name, _, when = each.id.partition("@")
+        if name in recurrences:
+            seen[name][round(datetime.fromisoformat(when).timestamp())].append(each)
+    return [_of_one(calls, seen[name], losses) for name, calls in recurrences.items()]
+
+
+def _of_one(calls: Sequence[Call], seen: Mapping[int, list[Delivery]], losses: Losses) -> Instants:
+    put = calls[0]
+    if put.open or put.next is None:
+        return Instants((), frozenset(), 0)
+    first = min([round(put.next), *seen])
+    end = calls[-1].next if calls[-1].what == "pause" and calls[-1].next else max(seen, default=first) + EVERY
+    handled = frozenset(
+        instant for instant, found in seen.items() if any(each.outcome == "ack" for each in found)
+    )
+    double = sum(
+        earlier.occurrence != later.occurrence and not losses.between(earlier.begins, later.begins)
+        for found in seen.values()
+        for earlier, later in pairwise(found)
+    )
+    return Instants(range(first, round(end), EVERY), handled, double)

@@ -1,0 +1,142 @@
+"""The rows of the table: what breaks, where, and what callers had asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from chaos.faults.fault import Fault
+from chaos.faults.processes import (
+    ApplicationKilled,
+    FailoverAsked,
+    MasterKilled,
+    MasterStopped,
+    RelayEnded,
+    RelayKilled,
+    ReplicaKilled,
+    ReplicaStopped,
+    SentinelKilled,
+    ServerKilled,
+    ServerStopped,
+    SlotMoved,
+    Stopped,
+)
+from chaos.topologies import Topology
+from chaos.world import TOPIC, World
+
+MANY, FEW = 400, 50
+"""How often a fault strikes that costs less than 0.3 s, and any other."""
+LEASE_TTL = 2.0
+PARTITIONS = [TOPIC, *(f"{TOPIC}#{n}" for n in range(1, 4))]
+"""Of the topic, on a Cluster."""
+
+
+def nothing(_: World) -> None:
+    """The world is as it is."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row. `timers` and `faults` are the least of both: the load goes on until the last fault is over."""
+
+    name: str
+    breaks: str
+    """What the page says of it."""
+    faults: Callable[[], Sequence[Fault]]
+    topology: Topology = "single"
+    level: str = "stored"
+    """What each call asks for."""
+    sync: Literal["always", "everysec", "no"] = "everysec"
+    """The servers' `appendfsync`."""
+    number: int = FEW
+    timers: int = 20_000
+    rate: float = 100.0
+    """Timers a second that the callers begin with, together."""
+    may_lose: bool = False
+    """Whether a loss is allowed that the nemesis explains by what it measured. All else is 0 in any row."""
+    lines: bool = False
+    """Whether lines stand between applications, relays and servers."""
+    prepare: Callable[[World], None] = nothing
+    """Done when all runs, before the first fault."""
+
+    @property
+    def patience(self) -> float:
+        """Seconds that the first try of a call may take; an fsync `everysec` takes two of them."""
+        return 8.0 if "fsync" in self.level and self.sync == "everysec" else 3.0
+
+    def sized(self, timers: int, faults: int, rate: float) -> Row:
+        """The same in another size."""
+        return replace(self, timers=timers, number=faults, rate=rate)
+
+
+def relay_faults() -> list[Fault]:
+    return [RelayKilled(), RelayKilled(LEASE_TTL + 1.0), RelayEnded(), Stopped("relay")]
+
+
+def failovers() -> list[Fault]:
+    return [MasterKilled(), MasterStopped(), FailoverAsked()]
+
+
+def slots() -> list[Fault]:
+    return [SlotMoved("key by key", PARTITIONS), SlotMoved("at once", PARTITIONS), FailoverAsked()]
+
+
+def all_processes() -> list[Fault]:
+    return [*relay_faults(), ApplicationKilled(), Stopped("application"), *failovers(), *slots()[:2]]
+
+
+ROWS: tuple[Row, ...] = (
+    Row("relay", "relays killed, ended in order, stopped", relay_faults),
+    Row("relay-cluster", "relays killed, ended in order, stopped", relay_faults, "cluster"),
+    Row(
+        "application",
+        "applications killed, stopped",
+        lambda: [ApplicationKilled(), Stopped("application")],
+    ),
+    Row("server-killed", "the server killed, started on its file", lambda: [ServerKilled()], may_lose=True),
+    Row(
+        "server-killed-fsync",
+        "the server killed, started on its file",
+        lambda: [ServerKilled()],
+        level="fsync",
+    ),
+    Row(
+        "server-killed-always",
+        "the server killed, started on its file",
+        lambda: [ServerKilled()],
+        level="fsync",
+        sync="always",
+    ),
+    Row("server-stopped", "the server stopped for up to 0.6 s", lambda: [ServerStopped()], number=MANY),
+    Row(
+        "replica",
+        "replicas killed, stopped",
+        lambda: [ReplicaKilled(), ReplicaStopped()],
+        "sentinel",
+        "replicas:1",
+    ),
+    Row("sentinel", "Sentinels killed", lambda: [SentinelKilled()], "sentinel"),
+    Row("failover", "failovers by Sentinel", failovers, "sentinel", may_lose=True),
+    Row("failover-replicas", "failovers by Sentinel", failovers, "sentinel", "replicas:1"),
+    Row(
+        "failover-both",
+        "failovers by Sentinel",
+        failovers,
+        "sentinel",
+        "fsync+replicas:1",
+        sync="always",
+    ),
+    Row("failover-cluster", "failovers by the Cluster", failovers, "cluster", may_lose=True),
+    Row("failover-cluster-replicas", "failovers by the Cluster", failovers, "cluster", "replicas:1"),
+    Row("slots", "slots moved, failovers by request", slots, "cluster", may_lose=True),
+    Row("all", "all of these processes", all_processes, "cluster", "replicas:1"),
+)
+SHORT = {"relay": 4, "server-killed-fsync": 3}
+"""What the short form plays, and with how many faults; and its timers, and how many a second."""
+SHORT_TIMERS, SHORT_RATE = 300, 60.0
+
+
+def row(name: str) -> Row:
+    """Raises KeyError if there is none of this name."""
+    return {each.name: each for each in ROWS}[name]

@@ -1,0 +1,273 @@
+"""The judge of the table of faults, held against ledgers by hand: each rule finds what it is for, and nothing
+that is allowed."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.faults.stories import AHEAD, TTL, Story
+
+# ------------------------------------------------------------------------------------ lost
+
+
+def test_what_was_acknowledged_and_handled_is_not_lost() -> None:
+    judge = Story().scheduled(1.0).handled(5.1).judge
+    assert judge.is_over
+    verdict = judge.verdict
+    assert (verdict.acknowledged, verdict.timers, verdict.deliveries) == (1, 1, 1)
+    assert not verdict.broken
+
+
+def test_what_was_acknowledged_and_never_came_is_lost() -> None:
+    judge = Story().scheduled(1.0).judge
+    assert judge.lost == ["a"]
+    assert not judge.is_over
+    assert judge.verdict.broken == 1
+
+
+@pytest.mark.parametrize("outcome", ["nack", "reject"])
+def test_a_handler_that_does_not_acknowledge_ends_nothing(outcome: str) -> None:
+    assert Story().scheduled(1.0).handled(5.1, outcome=outcome).judge.lost == ["a"]
+
+
+def test_a_handler_that_dies_ends_nothing() -> None:
+    assert Story().scheduled(1.0).begin(5.1).judge.lost == ["a"]
+
+
+def test_a_call_without_an_answer_is_not_lost() -> None:
+    assert not Story().ask(1.0).error(2.0).judge.missing
+
+
+def test_a_call_that_was_repeated_counts_like_any_other() -> None:
+    story = Story().ask(1.0).error(2.0).ask(2.1).ok(2.2)
+    assert story.judge.lost == ["a"]
+    assert story.handled(5.1).judge.is_over
+    assert story.judge.calls.errors == {"UNAVAILABLE": 1}
+
+
+def test_what_an_earlier_try_stored_does_not_stand_for_a_later_one() -> None:
+    """The first try acted and was delivered; the second was answered OK, so it stored the timer once more."""
+    story = Story().ask(1.0, due=1.5).error(2.0).handled(1.6, due=1.5).ask(2.1, due=1.5).ok(2.2)
+    assert story.judge.lost == ["a"]
+    assert story.handled(2.3, due=1.5, occurrence="again").judge.is_over
+
+
+def test_the_last_acknowledged_call_counts() -> None:
+    """A move that was answered OK, and only the intent before it came."""
+    assert Story().scheduled(1.0).scheduled(4.0, n=2, due=9.0).handled(5.1).judge.lost == ["a"]
+
+
+def test_a_cancel_that_was_acknowledged_ends_the_timer() -> None:
+    assert Story().scheduled(1.0).cancelled(2.0, 2).judge.is_over
+
+
+def test_what_may_have_been_replaced_is_met_by_what_may_have_replaced_it() -> None:
+    story = Story().scheduled(1.0).ask(2.0, 2, due=9.0).error(3.0, 2)
+    assert story.judge.lost == ["a"], "one of the two has to come"
+    assert story.handled(9.1, 2, due=9.0).judge.is_over
+
+
+def test_what_may_have_been_cancelled_is_not_lost() -> None:
+    assert Story().scheduled(1.0).ask(2.0, 2, what="cancel").error(3.0, 2).judge.is_over
+
+
+@pytest.mark.parametrize(("answered", "explained"), [(9.9, False), (10.1, True), (10.9, True), (13.5, False)])
+def test_a_loss_explains_what_was_answered_in_its_lag(answered: float, explained: bool) -> None:
+    judge = Story().scheduled(answered, due=20.0).loss(10.0, 11.0).judge
+    assert (judge.lost == []) is explained
+    assert judge.verdict.lost_explained == explained
+    assert judge.verdict.lags == {"lag": 1.0}
+
+
+# ----------------------------------------------------------------------------------- early
+
+
+def test_a_delivery_before_its_due_time_is_early() -> None:
+    judge = Story().scheduled(1.0).handled(4.99).judge
+    assert len(judge.early) == judge.verdict.early == judge.verdict.broken == 1
+
+
+def test_the_due_time_that_the_caller_asked_for_counts() -> None:
+    """Not the one that the delivery carries."""
+    assert len(Story().scheduled(1.0, due=5.0).handled(4.0, due=3.0).judge.early) == 1
+
+
+def test_early_is_by_the_server_s_clock() -> None:
+    """It was an hour ahead for two seconds, in which the timer was due."""
+    story = Story().scheduled(1.0, due=3000.0).clock(10.5, ahead=AHEAD + 3600).handled(10.6, due=3000.0)
+    assert not story.judge.early
+
+
+def test_a_clock_that_was_ahead_before_the_call_explains_nothing() -> None:
+    story = Story().clock(10.5, ahead=AHEAD + 3600).scheduled(20.0, due=3000.0).handled(21.0, due=3000.0)
+    assert len(story.judge.early) == 1
+
+
+def test_a_replica_s_clock_decides_nothing() -> None:
+    story = Story().scheduled(1.0, due=3000.0).clock(10.5, ahead=AHEAD + 3600, port=2, master=False)
+    assert len(story.handled(10.6, due=3000.0).judge.early) == 1
+
+
+def test_slow_readings_are_narrowed_down_by_quick_ones() -> None:
+    """A reading that took two seconds says little; the quick ones around it say that nobody set the clock."""
+    story = Story().clock(10.5, took=2.0).scheduled(1.0, due=10.9).handled(10.6, due=10.9)
+    assert len(story.judge.early) == 1
+
+
+# ---------------------------------------------------------------------------------- undone
+
+
+def test_an_old_intent_that_is_claimed_after_a_newer_one_was_acknowledged_is_undone() -> None:
+    judge = Story().scheduled(1.0, due=2.0).scheduled(1.5, 2, due=9.0).handled(2.1, due=2.0).judge
+    assert len(judge.undone) == 1
+    assert judge.verdict.broken == 2, "and the newer one is lost"
+
+
+def test_a_delivery_that_was_under_way_is_not_undone() -> None:
+    """It was claimed before the move was acknowledged, and its handler began after that."""
+    story = Story().scheduled(1.0, due=2.0).scheduled(2.2, 2, due=9.0).handled(9.1, 2, due=9.0)
+    assert not story.begin(2.5, due=2.0, claimed=2.1).judge.undone
+
+
+def test_the_second_delivery_of_an_old_intent_is_undone() -> None:
+    story = Story().scheduled(1.0, due=2.0).begin(2.1, due=2.0).scheduled(2.2, 2, due=9.0)
+    judge = story.handled(9.1, 2, due=9.0).handled(10.0, due=2.0, attempt=2).judge
+    assert [each.begins for each, _ in judge.undone] == [10.0]
+
+
+def test_a_cancelled_timer_that_comes_is_undone() -> None:
+    assert len(Story().scheduled(1.0).cancelled(2.0, 2).handled(5.1).judge.undone) == 1
+
+
+def test_a_try_that_was_given_up_and_acts_later_is_undone() -> None:
+    """A ghost: the first call had no answer, the second one stands, and the first comes all the same."""
+    story = Story().ask(1.0, due=4.0).error(2.0).scheduled(3.0, 2, due=9.0)
+    assert len(story.handled(4.1, due=4.0).handled(9.1, 2, due=9.0).judge.undone) == 1
+
+
+def test_a_newer_call_without_an_answer_undoes_nothing() -> None:
+    assert not Story().scheduled(1.0).ask(2.0, 2, due=9.0).error(3.0, 2).handled(5.1).judge.undone
+
+
+def test_a_person_may_bring_back_an_old_intent() -> None:
+    story = Story().scheduled(1.0).handled(5.1, outcome="reject").cancelled(6.0, 2)
+    story.write("redrive", 7.0, ids=["a"])
+    assert not story.handled(7.1, claimed=7.05).judge.undone
+
+
+def test_a_loss_brings_back_old_intents() -> None:
+    judge = Story().scheduled(1.0).cancelled(2.0, 2).loss(1.9, 2.1).handled(5.1).judge
+    assert not judge.undone
+    assert judge.verdict.undone_explained == 1
+
+
+def test_what_nobody_asked_for_counts_as_undone() -> None:
+    judge = Story().scheduled(1.0).handled(5.1).handled(6.0, n=7, id="b").judge
+    assert [each.id for each in judge.unasked] == ["b"]
+    assert judge.verdict.undone == judge.verdict.broken == 1
+
+
+# ------------------------------------------------------------------------ again, and how often
+
+
+def test_an_occurrence_that_is_acknowledged_again_came_twice() -> None:
+    story = Story().scheduled(1.0).handled(5.1).handled(7.5, attempt=2)
+    assert story.judge.verdict.twice == 1
+    assert not story.judge.verdict.broken, "at least once"
+
+
+def test_another_occurrence_is_not_the_same_one_twice() -> None:
+    story = Story().scheduled(1.0).handled(5.1).scheduled(6.0, 2, due=7.0).handled(7.1, 2, due=7.0)
+    assert story.judge.verdict.twice == 0
+
+
+def test_an_attempt_that_has_the_number_of_the_one_before_was_not_counted() -> None:
+    story = Story().scheduled(1.0).handled(5.1, outcome="nack").handled(7.5)
+    assert story.judge.verdict.uncounted == 1
+    assert story.judge.verdict.overcounted == 0
+
+
+def test_an_attempt_that_skips_a_number_was_counted_without_a_handler() -> None:
+    story = Story().scheduled(1.0).handled(5.1, outcome="nack").handled(7.5, attempt=3)
+    assert story.judge.verdict.uncounted == 0
+    assert story.judge.verdict.overcounted == 1
+
+
+def test_attempts_begin_anew_when_a_dead_letter_is_redriven() -> None:
+    story = Story().scheduled(1.0).handled(5.1, outcome="reject").handled(7.5)
+    assert story.judge.verdict.uncounted == 0
+
+
+def test_the_longest_stretch_is_between_two_beginnings() -> None:
+    story = Story().scheduled(1.0).handled(5.0).handled(6.0, id="b").handled(9.5, id="c").ask(20.0, id="d")
+    assert story.judge.verdict.stretch == pytest.approx(3.5)
+
+
+def test_the_longest_redelivery_is_from_a_relay_s_death() -> None:
+    story = Story().begin(5.1).begin(5.2, id="b").write("death", 5.5, relay="one")
+    story.handled(8.0, attempt=2, by="of-two").handled(9.0, id="b", attempt=2, by="of-two")
+    verdict = story.write("death", 12.0, relay="one").judge.verdict
+    assert verdict.redelivered == 2
+    assert verdict.redelivery_first == pytest.approx(2.5)
+    assert verdict.redelivery == pytest.approx(3.5)
+
+
+@pytest.mark.parametrize("relay", ["two", "one"])
+def test_what_another_relay_held_is_no_redelivery(relay: str) -> None:
+    story = Story().scheduled(1.0).handled(5.1, outcome="nack" if relay == "one" else "ack")
+    verdict = story.write("death", 5.5, relay=relay).handled(8.0, attempt=2, by="of-two").judge.verdict
+    assert verdict.redelivered == 0
+
+
+# ------------------------------------------------------------------------------ recurrences
+
+
+def recurring(*seconds: int, until: int = 1_012) -> Story:
+    """A recurrence from 1,010 on, paused before `until`, by the server's clock; these seconds came."""
+    story = Story().ask(9.0, id="r", what="put").ok(9.1, id="r", next=1_010.0)
+    for second in seconds:
+        name = f"r@1970-01-01T00:{second // 60:02}:{second % 60:02}Z"
+        story.handled(second - AHEAD + 0.1, n=0, id=name, due=second - AHEAD)
+    return story.ask(50.0, 2, id="r", what="pause").ok(50.1, 2, id="r", next=float(until))
+
+
+def test_each_instant_comes_once() -> None:
+    judge = recurring(1_010, 1_011).judge
+    assert judge.is_over
+    assert not judge.verdict.broken
+    assert judge.verdict.instants == 2
+
+
+def test_an_instant_that_never_came_is_lost() -> None:
+    judge = recurring(1_010, 1_012, until=1_013).judge
+    assert judge.verdict.instants_lost == judge.verdict.broken == 1
+    assert not judge.is_over
+
+
+def test_the_last_instant_before_the_pause_counts() -> None:
+    assert recurring(1_010, until=1_012).judge.verdict.instants_lost == 1
+
+
+def test_an_instant_with_two_occurrences_is_double() -> None:
+    story = recurring(1_010, 1_011)
+    story.handled(20.0, n=0, id="r@1970-01-01T00:16:50Z", due=10.0, occurrence="another")
+    assert story.judge.verdict.instants_double == story.judge.verdict.broken == 1
+    assert story.loss(9.9, 15.0).judge.verdict.instants_double == 0
+
+
+def test_an_instant_that_is_delivered_again_is_not_double() -> None:
+    story = recurring(1_010, 1_011)
+    story.handled(20.0, n=0, id="r@1970-01-01T00:16:50Z", due=10.0, attempt=2)
+    assert not story.judge.verdict.broken
+
+
+def test_an_instant_is_not_early() -> None:
+    story = recurring(1_010, 1_011)
+    story.handled(9.5, n=0, id="r@1970-01-01T00:16:50Z", due=10.0)
+    assert len(story.judge.early) == 1
+
+
+def test_the_lease_is_what_claims_are_told_by() -> None:
+    """The stories of this file say when a claim was, and the judge finds that by the lease's end."""
+    story = Story().scheduled(1.0).begin(5.1, claimed=5.0)
+    assert story.entries[-1]["deadline"] / 1e6 == pytest.approx(5.0 + AHEAD + TTL)
