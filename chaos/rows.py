@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from chaos.faults.disk import DiskFull, DiskSlow, MasterWithoutPower, PowerLost
 from chaos.faults.fault import Fault
+from chaos.faults.network import BytesHeldBack, HalfOpen, LineDelayed, LineNarrow, LinesCut
 from chaos.faults.processes import (
     ApplicationKilled,
     FailoverAsked,
@@ -57,6 +59,8 @@ class Row:
     """Whether a loss is allowed that the nemesis explains by what it measured. All else is 0 in any row."""
     lines: bool = False
     """Whether lines stand between applications, relays and servers."""
+    disks: bool = False
+    """Whether each server has a disk under it that can break."""
     prepare: Callable[[World], None] = nothing
     """Done when all runs, before the first fault."""
 
@@ -80,6 +84,10 @@ def failovers() -> list[Fault]:
 
 def slots() -> list[Fault]:
     return [SlotMoved("key by key", PARTITIONS), SlotMoved("at once", PARTITIONS), FailoverAsked()]
+
+
+def network() -> list[Fault]:
+    return [LinesCut(), LineDelayed(), LineNarrow(), HalfOpen(), BytesHeldBack()]
 
 
 def all_processes() -> list[Fault]:
@@ -130,6 +138,47 @@ ROWS: tuple[Row, ...] = (
     Row("failover-cluster", "failovers by the Cluster", failovers, "cluster", may_lose=True),
     Row("failover-cluster-replicas", "failovers by the Cluster", failovers, "cluster", "replicas:1"),
     Row("slots", "slots moved, failovers by request", slots, "cluster", may_lose=True),
+    Row(
+        "power",
+        "the server's machine loses power",
+        lambda: [PowerLost()],
+        may_lose=True,
+        disks=True,
+    ),
+    Row("power-fsync", "the server's machine loses power", lambda: [PowerLost()], level="fsync", disks=True),
+    Row(
+        "power-always",
+        "the server's machine loses power",
+        lambda: [PowerLost()],
+        level="fsync",
+        sync="always",
+        disks=True,
+    ),
+    Row(
+        "power-replicas",
+        "the master's machine loses power, a replica takes over",
+        lambda: [MasterWithoutPower()],
+        "sentinel",
+        "replicas:1",
+        disks=True,
+    ),
+    Row("disk", "the disk slow, full", lambda: [DiskSlow(), DiskFull()], disks=True),
+    Row(
+        "disk-always",
+        "the disk slow, full",
+        lambda: [DiskSlow(), DiskFull()],
+        level="fsync",
+        sync="always",
+        disks=True,
+    ),
+    Row("network", "connections cut, delayed, narrow, half open; bytes held back", network, lines=True),
+    Row(
+        "network-cluster",
+        "connections cut, delayed, narrow, half open; bytes held back",
+        network,
+        "cluster",
+        lines=True,
+    ),
     Row("all", "all of these processes", all_processes, "cluster", "replicas:1"),
 )
 SHORT = {"relay": 4, "server-killed-fsync": 3}

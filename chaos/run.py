@@ -23,6 +23,7 @@ from chaos.ledger import Ledger
 from chaos.nemesis import Nemesis
 from chaos.rows import LEASE_TTL, Row
 from chaos.topologies import MAKE, Servers
+from chaos.under.disk import Disk
 from chaos.witness import Witness
 from chaos.world import Line, World
 from relay import __version__
@@ -80,9 +81,12 @@ def the_world(row: Row, directory: Path, code: Path | None, seed: int) -> Iterat
     with ExitStack() as stack:
         servers = MAKE[row.topology](config_of(row))
         stack.callback(servers.close)
+        disks = (
+            {each.port: stack.enter_context(Disk.under(each)) for each in servers.all} if row.disks else {}
+        )
         own = Ledger(directory, "nemesis")
         witness = stack.enter_context(Witness(servers.all, own))
-        world = World(directory, servers, own, witness, LEASE_TTL)
+        world = World(directory, servers, own, witness, LEASE_TTL, disks=disks)
         if row.lines:
             world.to_servers = {name: lines_to(stack, servers) for name in NAMES}
         world.relays = [a_relay(stack, row, world, name, code) for name in NAMES]

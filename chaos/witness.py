@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import defaultdict
@@ -62,9 +63,11 @@ class Witness:
         looks = self._looks[master]
         return max((each.sent for each in looks if not each.master and each.offset <= held), default=0.0)
 
-    def written(self, server: RunningServer) -> float:
-        """Until when all that this server had answered for was in its file, in the hands of the kernel."""
-        return max((each.sent for each in self._looks[server.port] if not each.buffered), default=0.0)
+    def written(self, server: RunningServer, by: float = math.inf) -> float:
+        """Until when all that this server had answered for was in its file, in the hands of the kernel, at a
+        moment."""
+        looks = self._looks[server.port]
+        return max((each.sent for each in looks if not each.buffered and each.heard <= by), default=0.0)
 
     # ---------------------------------------------------------------------------- the threads
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from chaos.ledger import Ledger
 from chaos.topologies import Servers
+from chaos.under.disk import Disk
 from chaos.witness import Witness
 from tests.ghosts.slow_line import SlowLine
 from tests.worlds.relay.processes import Process, Relay
@@ -32,7 +33,8 @@ class World:
     relay n.
 
     With `lines`, relay NAME reaches the server on a port by `to_servers[NAME][port]`, and its application
-    reaches it by `to_relays[NAME]`; otherwise both are empty.
+    reaches it by `to_relays[NAME]`; otherwise both are empty. With `disks`, each server has one under it, by
+    its port.
     """
 
     directory: Path
@@ -45,6 +47,7 @@ class World:
     clients: Sequence[Process] = ()
     to_servers: Mapping[str, Mapping[int, Line]] = field(default_factory=dict)
     to_relays: Mapping[str, Line] = field(default_factory=dict)
+    disks: Mapping[int, Disk] = field(default_factory=dict)
     stack: ExitStack = field(default_factory=ExitStack)
     """Closed with the world."""
 

@@ -14,6 +14,7 @@ from typing import NoReturn
 import pytest
 
 DEBIAN = {
+    "cc": "gcc libc6-dev",
     "curl": "curl",
     "node": "nodejs npm",
     "openssl": "openssl",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from contextlib import suppress
+from math import inf
 from types import TracebackType
 from typing import Self
 
@@ -26,6 +27,9 @@ class Connection:
         self.replies = bytearray()
         """What was answered since bytes were held back; the sender does not see it."""
         self.held = False
+        self.forgotten = False
+        """Whether what either end says is lost, and neither is told."""
+        self.sender_is_gone = False
         self.ended = False
         """Whether one of its ends is gone, so that nothing comes back any more."""
         self.cut_after: int | None = None
@@ -47,15 +51,18 @@ class SlowLine:
     """Listens on `port` of 127.0.0.1, and carries bytes to another port and back.
 
     `hold(mark)`: from the piece that has `mark` in it on, a connection's bytes wait here. `hang_up` closes
-    the sender's side of such connections. `deliver` hands their bytes to Redis. All else passes.
+    the sender's side of such connections. `deliver` hands their bytes to Redis, `release` to whom they were
+    for. All else passes, at the pace that `slow` sets, unless `forget_all` or `cut_all` ends it.
     """
 
     def __init__(self, onward: int) -> None:
         self._onward = onward
         self._changed = threading.Condition()
         self._connections: list[Connection] = []
-        self._mark, self._pass_on = b"", False
+        self._mark: bytes | None = None
+        self._pass_on = False
         self._cutting: tuple[bytes, int] | None = None
+        self._delay, self._rate = 0.0, inf
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self.cut = 0
@@ -70,7 +77,8 @@ class SlowLine:
     # ------------------------------------------------------------------ what a test asks for
 
     def hold(self, mark: str, *, pass_on: bool = False) -> None:
-        """Hold back what carries this text from now on, and all that comes behind it on its connection.
+        """Hold back what carries this text from now on, and all that comes behind it on its connection; ""
+        holds back everything.
 
         `pass_on`: let the piece with the text go on. So who stands still has it, and does not hear that its
         sender has gone.
@@ -93,13 +101,13 @@ class SlowLine:
     def let_pass(self) -> None:
         """Hold back no more than there is."""
         with self._changed:
-            self._mark = b""
+            self._mark = None
 
     def deliver(self) -> bytes:
         """Hand the held bytes to Redis, wait until it has run them, and return its replies. The relay does
         not get them. Raises `OSError` if Redis dies over that."""
         with self._changed:
-            self._mark = b""
+            self._mark = None
             held = self._held()
             for each in held:
                 each.far.sendall(bytes(each.waiting) + LAST_WORD)
@@ -130,6 +138,42 @@ class SlowLine:
             told = self._changed.wait_for(lambda: all(each.replies for each in held), PATIENCE)
             assert told, f"no answer within {PATIENCE:g} s"
 
+    def release(self) -> None:
+        """Hand the held bytes on. A sender that is still there gets what was answered meanwhile, and the line
+        is as it was; behind the bytes of one that is gone the connection ends."""
+        with self._changed:
+            self._mark = None
+            for each in self._held():
+                with suppress(OSError):
+                    each.far.sendall(each.waiting)
+                    if each.sender_is_gone:
+                        each.close()
+                    else:
+                        each.near.sendall(each.replies)
+                each.waiting.clear()
+                each.replies.clear()
+                each.held = False
+
+    def slow(self, *, delay: float = 0.0, rate: float = inf) -> None:
+        """Let each piece wait so many seconds, either way, and pass so many bytes a second on each
+        connection."""
+        with self._changed:
+            self._delay, self._rate = delay, rate
+            self._changed.notify_all()
+
+    def forget_all(self) -> None:
+        """Leave all connections half open, as a router does that has forgotten them: what either end says
+        from now on is heard by nobody, its own end included. New connections are taken as before."""
+        with self._changed:
+            for each in self._connections:
+                each.forgotten = True
+
+    def remember(self) -> None:
+        """Tell both ends of connections that were forgotten."""
+        with self._changed:
+            for each in [each for each in self._connections if each.forgotten]:
+                self._forget(each)
+
     def cut_all(self) -> None:
         """Break all connections, as a router does that restarts: what is on its way is lost. New connections
         are taken as before."""
@@ -140,7 +184,7 @@ class SlowLine:
     def drop(self) -> None:
         """Close the connections whose bytes are held: these arrive nowhere."""
         with self._changed:
-            self._mark = b""
+            self._mark = None
             for each in self._held():
                 self._forget(each)
 
@@ -199,15 +243,27 @@ class SlowLine:
     def _carry_up(self, connection: Connection) -> None:
         with suppress(OSError):
             while piece := connection.near.recv(65_536):
+                self._take_time(piece)
                 with self._changed:
                     self._taken(connection, piece)
                     self._changed.notify_all()
         with self._changed:
+            connection.sender_is_gone = True
             if not connection.held:
                 self._end(connection)
 
+    def _take_time(self, piece: bytes) -> None:
+        """Wait as long as `slow` says; one that says otherwise ends that."""
+        with self._changed:
+            delay, rate = self._delay, self._rate
+            pause = delay + len(piece) / rate
+            if pause:
+                self._changed.wait_for(lambda: (self._delay, self._rate) != (delay, rate), pause)
+
     def _taken(self, connection: Connection, piece: bytes) -> None:
-        marked = bool(self._mark) and self._mark in piece
+        if connection.forgotten:
+            return
+        marked = self._mark is not None and self._mark in piece
         connection.held |= marked
         if connection.held and not (marked and self._pass_on):
             connection.waiting += piece
@@ -219,6 +275,7 @@ class SlowLine:
     def _carry_down(self, connection: Connection) -> None:
         with suppress(OSError):
             while piece := connection.far.recv(65_536):
+                self._take_time(piece)
                 with self._changed:
                     self._answered(connection, piece)
                     self._changed.notify_all()
@@ -226,6 +283,8 @@ class SlowLine:
             self._end(connection)
 
     def _answered(self, connection: Connection, piece: bytes) -> None:
+        if connection.forgotten:
+            return
         if connection.held:
             connection.replies += piece
         elif connection.cut_after is None:
@@ -237,6 +296,8 @@ class SlowLine:
 
     def _end(self, connection: Connection) -> None:
         connection.ended = True
+        if connection.forgotten:
+            return  # the other end does not hear of it
         self._forget(connection)
         self._changed.notify_all()
 

@@ -1,0 +1,87 @@
+"""Disks that lose power, are slow, or are full. What is modelled and what is not, says `chaos.under.disk`."""
+
+from __future__ import annotations
+
+from random import Random
+
+from chaos.faults.processes import MasterKilled
+from chaos.under.disk import Disk
+from chaos.world import World
+from tests.servers import RunningServer
+from tests.worlds.waiting import eventually
+
+SLOW = 0.02, 0.5
+"""Seconds that an fsync takes longer, from a bad disk to a sick one."""
+ROOM = 20_000
+"""Bytes at most that a disk has left, when it begins to be full: the last record is cut."""
+
+
+def lose_power(world: World, server: RunningServer, chance: Random) -> None:
+    """The server's machine is off, and its disk has what was synced; in half of the cases also a part of what
+    was not."""
+    disk = world.disks[server.port]
+    server.kill()
+    lost = disk.lose_power(chance if chance.random() < 0.5 else None)
+    if lost.cut or lost.gone or lost.back:
+        safe = world.witness.written(server, lost.safe)
+        world.lost_after(safe, "not synced")
+        world.note("power lost", bytes=lost.bytes, gone=sorted(lost.gone), back=sorted(lost.back))
+
+
+class PowerLost:
+    """The machine of the only server loses power, and starts again."""
+
+    name = "power lost"
+    seconds = 0.0, 0.5
+
+    def strike(self, world: World, chance: Random) -> None:
+        (self._server,) = world.servers.masters
+        lose_power(world, self._server, chance)
+
+    def heal(self, world: World) -> None:
+        self._server.start()
+
+
+class MasterWithoutPower(MasterKilled):
+    """The machine of a master loses power; a replica takes its place, and it comes back as a replica."""
+
+    name = "power lost, failover"
+
+    def strike(self, world: World, chance: Random) -> None:
+        super().strike(world, chance)
+        world.disks[self._master.port].lose_power(chance if chance.random() < 0.5 else None)
+
+
+class DiskSlow:
+    """Each fsync of a master's disk takes longer, in half of the cases each write as well."""
+
+    name = "disk slow"
+    seconds = 0.5, 3.0
+
+    def strike(self, world: World, chance: Random) -> None:
+        self._disk = world.disks[chance.choice(world.servers.masters).port]
+        sync = chance.uniform(*SLOW)
+        self._disk.slow(sync=sync, write=sync / 10 if chance.random() < 0.5 else 0.0)
+
+    def heal(self, world: World) -> None:
+        self._disk.heal()
+
+
+class DiskFull:
+    """A master's disk is full. A server that syncs always ends by that, and is started again when there is
+    room; any other refuses all writes."""
+
+    name = "disk full"
+    seconds = 0.5, 2.0
+
+    def strike(self, world: World, chance: Random) -> None:
+        self._server = chance.choice(world.servers.masters)
+        self._disk: Disk = world.disks[self._server.port]
+        self._refused = self._disk.refused
+        self._disk.fill(chance.randrange(ROOM))
+
+    def heal(self, world: World) -> None:
+        eventually(lambda: self._disk.refused > self._refused, "the disk has refused something")
+        self._disk.heal()
+        if not self._server.running:
+            self._server.start()
