@@ -1,18 +1,36 @@
-"""Bugs that the judge has to find: each is put into a copy of the code, by which the relays of a row are started.
+"""Twenty bugs that the judge has to find: a row starts its relays from a copy of the code with one of them.
 
-Whoever changes a line that one of them stands for changes it here as well: `tests` hold each text to the tree.
+    python -m chaos.seeded               all of them, each in its row, for a few minutes each at most
+    python -m chaos.seeded --bug 3       one of them
+
+Whoever changes a line that a bug is in changes it here as well; `tests/faults` holds their texts to the code.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import shutil
-from collections.abc import Iterator
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-ROOT = Path(__file__).parent.parent
-COPIED = ("relay", "lua")
+from chaos.rows import row
+from chaos.run import run
+from tests.worlds.relay.processes import ROOT
+
+COPIED = "relay", "lua"
 """The folders of which a relay is made."""
+TIMERS, FAULTS, RATE = 600, 8, 40.0
+"""The size of a row that looks for a bug."""
+TRIES = 3
+"""How often it is played at most, each time with another seed: a few bugs need a chance."""
+RESULTS = ROOT / "chaos" / "seeded.jsonl"
+"""What was found last, bug by bug."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +44,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class SeededBug:
-    """A bug: what is wrong, the row that meets it, and the column of the page in which it shows."""
+    """What is wrong, the row that meets it, and the field of the verdict in which it shows."""
 
     name: str
     row: str
@@ -34,15 +52,17 @@ class SeededBug:
     changes: tuple[Change, ...]
 
     def put_into(self, copy: Path) -> None:
-        """Make a copy of the code with the bug in it. Raises `ValueError` if a text does not stand there once."""
+        """Make a copy of the code with the bug in it. Raises `ValueError` if its text is not there once."""
         for folder in COPIED:
             shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__"))
         for change in self.changes:
             file = copy / change.file
-            text = file.read_text()
+            text = file.read_text(encoding="utf-8")
             if text.count(change.before) != 1:
-                raise ValueError(f"{self.name}: this stands {text.count(change.before)} times in {change.file}")
-            file.write_text(text.replace(change.before, change.after))
+                raise ValueError(
+                    f"{self.name}: its text stands {text.count(change.before)} times in {change.file}"
+                )
+            file.write_text(text.replace(change.before, change.after), encoding="utf-8")
 
 
 def _bug(name: str, row: str, shows: str, *changes: tuple[str, str, str]) -> SeededBug:
@@ -80,15 +100,21 @@ BUGS = (
         (
             SCHEDULE,
             "stored[2 * size + 1], stored[2 * size + 2] = id, ARGV[tail + 3 * n - 1]",
-            "stored[2 * size + 1] = id\n"
-            "    stored[2 * size + 2] = there and redis.call('HGET', payloads, id) or ARGV[tail + 3 * n - 1]",
+            (
+                "stored[2 * size + 1] = id\n"
+                "    stored[2 * size + 2] = there and redis.call('HGET', payloads, id) or ARGV[tail + 3 * n - 1]"
+            ),
         ),
     ),
     _bug(
         "a cancel is answered and not done",
         "calm",
         "undone",
-        ("lua/timeline/cancel.lua", "if #gone > 0 then -- @rule refused", "if #gone > 1e6 then -- @rule refused"),
+        (
+            "lua/timeline/cancel.lua",
+            "if #gone > 0 then -- @rule refused",
+            "if #gone > 1e6 then -- @rule refused",
+        ),
     ),
     _bug(
         "a NACK does not count the attempt",
@@ -98,7 +124,7 @@ BUGS = (
     ),
     _bug(
         "a lease that is over does not count the attempt",
-        "relay killed",
+        "relay",
         "uncounted",
         (LIFE, "r.attempts = r.attempts + r.received -- @rule lapse-counts-receipt\n", ""),
     ),
@@ -108,14 +134,16 @@ BUGS = (
         "lost",
         (
             "lua/people/redrive.lua",
-            "  redis.call('ZADD', timeline, unpack(moved))\n  redis.call('HSET', payloads, unpack(stored))\n"
-            "  redis.call('HSET', leases, unpack(kept)) -- @rule redrive-writes-record\n",
+            (
+                "  redis.call('ZADD', timeline, unpack(moved))\n  redis.call('HSET', payloads, unpack(stored))\n"
+                "  redis.call('HSET', leases, unpack(kept)) -- @rule redrive-writes-record\n"
+            ),
             "",
         ),
     ),
     _bug(
         "a call acts however late it comes",
-        "bytes held back",
+        "network",
         "undone",
         ("lua/lib/given_up.lua", "return now_us > us end", "return now_us > us + 3.6e9 end"),
     ),
@@ -123,13 +151,13 @@ BUGS = (
     _bug(
         "a tick leaves an instant out",
         "calm",
-        "instants lost",
+        "instants_lost",
         (TURN, "        take_in(each)\n", "        if now_us % 5 > 0 then take_in(each) end\n"),
     ),
     _bug(
         "two relays tick at once",
         "calm",
-        "instants twice",
+        "instants_double",
         (TURN, "if redis.call('HGET', standings, id) ~= stood then", "if false then"),
         (TURN, "elseif last_stands(stood) ~= there then", "elseif false then"),
     ),
@@ -156,8 +184,8 @@ BUGS = (
     ),
     _bug(
         "a lease is renewed for an hour",
-        "relay killed",
-        "longest redelivery",
+        "relay",
+        "lost",
         (
             "relay/engine/delivery/lease_keeper.py",
             "lease=micros(ttl))",
@@ -167,26 +195,26 @@ BUGS = (
     # ------------------------------------------------------------------------------ moves
     _bug(
         "a move's batch is not written at its new place",
-        "partitions moved",
+        "partitions",
         "lost",
         ("lua/move/put.lua", "local entries = insert(tail, name, ARRIVED)", "local entries = {}"),
     ),
     _bug(
         "a partition that timers leave takes new ones in",
-        "partitions moved",
+        "partitions",
         "lost",
         (SCHEDULE, "if here.leaving and not there then", "if false then"),
     ),
     # ------------------------------------------------------------------------------ durability
     _bug(
         "an OK does not wait for the disk",
-        "power lost",
+        "power-always",
         "lost",
         (GROUP_COMMIT, "            await self._settled(asked)\n", ""),
     ),
     _bug(
         "an OK does not wait for the replica",
-        "failover",
+        "failover-replicas",
         "lost",
         (GROUP_COMMIT, 'return "WAIT", level.replicas, milliseconds', 'return "WAIT", 0, milliseconds'),
         (GROUP_COMMIT, "return missing(level, reached)", 'return ""'),
@@ -194,20 +222,22 @@ BUGS = (
     # ------------------------------------------------------------------------------ calls
     _bug(
         "a call whose answer was lost is answered OK",
-        "redis killed",
+        "server-killed-always",
         "lost",
         (
             "relay/engine/engine.py",
             "        except PartlyDone as partly:\n            self._scheduled(partition,",
-            "        except __import__("relay.core.errors", fromlist=["x"]).StoreUnavailable:\n"
-            "            return [Scheduled(due=None, change=Change.CREATED)] * len(timers)\n"
-            "        except PartlyDone as partly:\n            self._scheduled(partition,",
+            (
+                "        except ServiceError:\n"
+                "            return [Scheduled(due=None, change=Change.CREATED)] * len(timers)\n"
+                "        except PartlyDone as partly:\n            self._scheduled(partition,"
+            ),
         ),
     ),
     _bug(
         "a relay that lost sight of Redis does not claim again",
-        "redis killed",
-        "longest stretch",
+        "server-killed-always",
+        "lost",
         (
             "relay/engine/redis_health.py",
             '            log.warning("Redis is back", extra=self._about)\n',
@@ -217,9 +247,65 @@ BUGS = (
 )
 
 
-def copies(folder: Path) -> Iterator[tuple[SeededBug, Path]]:
-    """Each bug with a copy of the code that has it."""
-    for number, bug in enumerate(BUGS):
-        copy = folder / f"{number}"
-        bug.put_into(copy)
-        yield bug, copy
+def look_for(bug: SeededBug, seed: int, *, timers: int = TIMERS) -> dict[str, Any]:
+    """Play the bug's row with its code; what the judge found, and after how many tries."""
+    played = row(bug.row).sized(timers, FAULTS, RATE)
+    told: dict[str, Any] = {"bug": bug.name, "row": bug.row, "shows": bug.shows, "found": 0, "tries": 0}
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="relay-seeded-") as copy:
+        bug.put_into(Path(copy))
+        while told["tries"] < TRIES and not told["found"]:
+            told["tries"] += 1
+            result = run(played, seed + told["tries"], lambda _: None, code=Path(copy))
+            told["found"] = result["verdict"][bug.shows]
+            told["journal"] = result["second"]["verdict"]
+    return told | {"seed": seed, "seconds": round(time.monotonic() - began)}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Look for all bugs, or for one. Return 1 if one of them was not found."""
+    parser = argparse.ArgumentParser(prog="python -m chaos.seeded")
+    parser.add_argument("--bug", type=int, help="its number, from 1")
+    parser.add_argument("--seed", type=int, default=time.time_ns() // 1_000_000)
+    options = parser.parse_args(argv)
+    numbers = [options.bug] if options.bug else range(1, len(BUGS) + 1)
+    left = 0
+    for number in numbers:
+        told = look_for(BUGS[number - 1], options.seed)
+        left += not told["found"]
+        print(f"{number}. {line_of(told)}", flush=True)
+        _keep(told)
+    return int(left > 0)
+
+
+def line_of(told: Mapping[str, Any]) -> str:
+    """A result in one line, for a terminal."""
+    found = f"{told['found']} {told['shows']}" if told["found"] else "NOT FOUND"
+    return f"{told['bug']}: {found} ({told['row']}, {told['tries']} tries, {told['seconds']} s)"
+
+
+def known() -> list[dict[str, Any]]:
+    """What is in the file, in the order of the bugs."""
+    if not RESULTS.exists():
+        return []
+    told = {each["bug"]: each for each in map(json.loads, RESULTS.read_text(encoding="utf-8").splitlines())}
+    return [told[bug.name] for bug in BUGS if bug.name in told]
+
+
+def table() -> Iterator[str]:
+    """The part of the page about them."""
+    yield "| bug | row | shows as | the journal's audit |"
+    yield "|---|---|---|---|"
+    for told in known():
+        shows = told["shows"].replace("_", " ")
+        found = f"{told['found']:,} {shows}" if told["found"] else "**not found**"
+        yield f"| {told['bug']} | {told['row']} | {found} | {told['journal']} |"
+
+
+def _keep(told: Mapping[str, Any]) -> None:
+    others = [each for each in known() if each["bug"] != told["bug"]]
+    RESULTS.write_text("".join(f"{json.dumps(each)}\n" for each in [*others, told]), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

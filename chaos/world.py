@@ -48,6 +48,8 @@ class World:
     to_servers: Mapping[str, Mapping[int, Line]] = field(default_factory=dict)
     to_relays: Mapping[str, Line] = field(default_factory=dict)
     disks: Mapping[int, Disk] = field(default_factory=dict)
+    partitions: int = 1
+    """Of the topic, as was asked for last."""
     stack: ExitStack = field(default_factory=ExitStack)
     """Closed with the world."""
 
