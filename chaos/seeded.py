@@ -41,6 +41,13 @@ class Change:
     before: str
     after: str
 
+    def made_in(self, root: Path) -> str:
+        """The file with it. Raises `ValueError` if `before` does not stand there once."""
+        text = (root / self.file).read_text(encoding="utf-8")
+        if text.count(self.before) != 1:
+            raise ValueError(f"this stands {text.count(self.before)} times in {self.file}: {self.before}")
+        return text.replace(self.before, self.after)
+
 
 @dataclass(frozen=True, slots=True)
 class SeededBug:
@@ -56,13 +63,7 @@ class SeededBug:
         for folder in COPIED:
             shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__"))
         for change in self.changes:
-            file = copy / change.file
-            text = file.read_text(encoding="utf-8")
-            if text.count(change.before) != 1:
-                raise ValueError(
-                    f"{self.name}: its text stands {text.count(change.before)} times in {change.file}"
-                )
-            file.write_text(text.replace(change.before, change.after), encoding="utf-8")
+            (copy / change.file).write_text(change.made_in(copy), encoding="utf-8")
 
 
 def _bug(name: str, row: str, shows: str, *changes: tuple[str, str, str]) -> SeededBug:
@@ -101,8 +102,8 @@ BUGS = (
             SCHEDULE,
             "stored[2 * size + 1], stored[2 * size + 2] = id, ARGV[tail + 3 * n - 1]",
             (
-                "stored[2 * size + 1] = id\n"
-                "    stored[2 * size + 2] = there and redis.call('HGET', payloads, id) or ARGV[tail + 3 * n - 1]"
+                "local before = there and redis.call('HGET', payloads, id)\n"
+                "    stored[2 * size + 1], stored[2 * size + 2] = id, before or ARGV[tail + 3 * n - 1]"
             ),
         ),
     ),
@@ -135,7 +136,8 @@ BUGS = (
         (
             "lua/people/redrive.lua",
             (
-                "  redis.call('ZADD', timeline, unpack(moved))\n  redis.call('HSET', payloads, unpack(stored))\n"
+                "  redis.call('ZADD', timeline, unpack(moved))\n"
+                "  redis.call('HSET', payloads, unpack(stored))\n"
                 "  redis.call('HSET', leases, unpack(kept)) -- @rule redrive-writes-record\n"
             ),
             "",
