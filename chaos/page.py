@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from chaos import seeded
 from chaos.rows import ROWS, Row
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -49,6 +50,7 @@ def page(results: Sequence[Result]) -> str:
         "table": table(known),
         "explained": explained(known),
         "conditions": conditions(known),
+        "seeded": seeded.table(),
         "left": (f"- {told(each)}: this row was not run." for each in left),
     }
     text = TEMPLATE.read_text(encoding="utf-8")
@@ -81,7 +83,7 @@ def cells(row: Row, result: Result) -> Iterator[str]:
     yield zero(verdict["early"], verdict["deliveries"])
     yield zero(verdict["undone"], verdict["changes"], verdict["undone_explained"])
     yield f"{verdict['twice']:,}"
-    yield f"{verdict['uncounted']:,}"
+    yield counted(verdict["uncounted"], verdict["uncounted_explained"])
     yield f"{verdict['stretch']:.1f} s"
     first, last = verdict["redelivery_first"], verdict["redelivery"]
     yield f"{first:.1f} to {last:.1f} s" if verdict["redelivered"] else ""
@@ -94,6 +96,11 @@ TOPOLOGIES = {
     "sentinel": "master, 2 replicas, 3 Sentinels",
     "cluster": "Cluster of 3 + 3",
 }
+
+
+def counted(number: int, explained: int) -> str:
+    """A number, and what is explained beside it."""
+    return f"{number:,}; {explained:,} explained" if explained else f"{number:,}"
 
 
 def zero(number: int, of: int, explained: int = 0) -> str:

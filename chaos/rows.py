@@ -11,6 +11,7 @@ from chaos.faults.disk import DiskFull, DiskSlow, MasterWithoutPower, PowerLost
 from chaos.faults.fault import Fault
 from chaos.faults.memory import MemoryFull
 from chaos.faults.network import BytesHeldBack, HalfOpen, LineDelayed, LineNarrow, LinesCut
+from chaos.faults.partitions import PartitionsChanged
 from chaos.faults.processes import (
     ApplicationKilled,
     FailoverAsked,
@@ -71,13 +72,18 @@ class Row:
     """Done when all runs, before the first fault."""
 
     @property
+    def calm(self) -> bool:
+        """Whether nothing breaks: then nothing comes twice either, and each attempt is counted."""
+        return self.number == 0
+
+    @property
     def patience(self) -> float:
         """Seconds that the first try of a call may take; an fsync `everysec` takes two of them."""
         return 8.0 if "fsync" in self.level and self.sync == "everysec" else 3.0
 
     def sized(self, timers: int, faults: int, rate: float) -> Row:
         """The same in another size."""
-        return replace(self, timers=timers, number=faults, rate=rate)
+        return replace(self, timers=timers, number=min(self.number, faults), rate=rate)
 
 
 def relay_faults() -> list[Fault]:
@@ -101,12 +107,18 @@ def all_processes() -> list[Fault]:
 
 
 ROWS: tuple[Row, ...] = (
+    Row("calm", "nothing", list, number=0),
     Row("relay", "relays killed, ended in order, stopped", relay_faults),
     Row("relay-cluster", "relays killed, ended in order, stopped", relay_faults, "cluster"),
     Row(
         "application",
         "applications killed, stopped",
         lambda: [ApplicationKilled(), Stopped("application")],
+    ),
+    Row(
+        "partitions",
+        "a topic gets more partitions and fewer, the relay that moves its timers killed",
+        lambda: [PartitionsChanged(), PartitionsChanged(killed=True)],
     ),
     Row("server-killed", "the server killed, started on its file", lambda: [ServerKilled()], may_lose=True),
     Row(

@@ -223,6 +223,8 @@ def result(
     verdict = judge.verdict
     lost = verdict.lost_explained + verdict.undone_explained
     kept = not verdict.broken and (row.may_lose or not lost)
+    if row.calm:
+        kept = kept and not (verdict.twice + verdict.uncounted + verdict.overcounted)
     agrees = second.agrees(judge)
     return {
         "row": row.name,

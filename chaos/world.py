@@ -50,6 +50,8 @@ class World:
     to_relays: Mapping[str, Line] = field(default_factory=dict)
     disks: Mapping[int, Disk] = field(default_factory=dict)
     clocks: Clocks | None = None
+    partitions: int = 1
+    """Of the topic, as was asked for last."""
     stack: ExitStack = field(default_factory=ExitStack)
     """Closed with the world."""
 

@@ -71,14 +71,14 @@ def twice(found: Iterable[Delivery]) -> int:
     )
 
 
-def uncounted(found: Iterable[Delivery]) -> int:
-    """How many attempts were not counted, by the next delivery of the same occurrence. Two that overlap, as
-    after a relay was stopped, tell nothing of each other."""
-    return sum(
-        later.attempt <= earlier.attempt
+def uncounted(found: Iterable[Delivery]) -> list[tuple[Delivery, Delivery]]:
+    """The attempts that were not counted, each with the next delivery of the same occurrence, which tells.
+    Two that overlap, as after a relay was stopped, tell nothing of each other."""
+    return [
+        (earlier, later)
         for earlier, later in successions(found)
-        if earlier.ends < later.begins or earlier.outcome == ""
-    )
+        if later.attempt <= earlier.attempt and (earlier.ends < later.begins or earlier.outcome == "")
+    ]
 
 
 def overcounted(found: Iterable[Delivery]) -> int:

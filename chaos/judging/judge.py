@@ -23,6 +23,8 @@ from chaos.judging.recurrences import Instants, instants
 from chaos.ledger import Entry
 from relay.core.instants import SECOND
 
+RECEIPT = 1.0
+"""Seconds within which a relay, however busy, has written down that a handler has begun."""
 TOLERANCE = 0.001
 """Seconds by which readings of a clock may be off; it is slewed, and rounded."""
 
@@ -134,6 +136,26 @@ class Judge:
             if self._call_of(each) is None and each.id.partition("@")[0] not in known
         ]
 
+    # ------------------------------------------------------------------- not counted
+
+    @cached_property
+    def uncounted(self) -> list[Delivery]:
+        """Attempts that were not counted, and whose receipt was lost neither with its relay nor with a
+        server."""
+        return [
+            earlier
+            for earlier, later in uncounted(self.deliveries)
+            if not self._died_soon(earlier) and not self.losses.between(earlier.begins, later.begins)
+        ]
+
+    def _died_soon(self, delivery: Delivery) -> bool:
+        """Whether its relay died before it had surely written down the receipt."""
+        return any(
+            delivery.by == f"of-{entry['relay']}" and 0 <= entry["at"] - delivery.begins < RECEIPT
+            for entry in self.entries
+            if entry["kind"] == "death"
+        )
+
     # ----------------------------------------------------------------- recurrences
 
     @cached_property
@@ -165,7 +187,8 @@ class Judge:
             undone=len(self.undone) + len(self.unasked),
             undone_explained=len(self.overtaken) - len(self.undone),
             twice=twice(self.deliveries),
-            uncounted=uncounted(self.deliveries),
+            uncounted=len(self.uncounted),
+            uncounted_explained=len(uncounted(self.deliveries)) - len(self.uncounted),
             overcounted=overcounted(self.deliveries),
             stretch=longest_stretch(self.deliveries, max(asked, default=0.0)),
             redelivered=sum(map(len, again)),
@@ -185,6 +208,7 @@ class Judge:
             *(f"early: {each}" for each in self.early[:3]),
             *(f"undone: {each}, after {by}" for each, by in self.undone[:3]),
             *(f"unasked: {each}" for each in self.unasked[:3]),
+            *(f"not counted: {each}" for each in self.uncounted[:3]),
             *(f"instants lost: {each}" for each in self.instants[:3] if each.lost),
         ]
 
@@ -208,6 +232,8 @@ class Verdict:
     undone_explained: int
     twice: int
     uncounted: int
+    uncounted_explained: int
+    """Attempts whose receipt may have been lost with the relay that held it, or with a server."""
     overcounted: int
     stretch: float
     """The longest time without a delivery (seconds)."""

@@ -100,6 +100,8 @@ class Life:
             return {}
         if number < 0.9:
             return {"sleep": round(self._chance.uniform(0.0, 1.0), 3)}
+        if number < 0.91:
+            return {"sleep": 5.0}  # its lease is renewed meanwhile
         return {"nack": 1} if number < 0.97 else {"reject": True}
 
 

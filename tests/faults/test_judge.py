@@ -215,6 +215,19 @@ def test_an_attempt_that_has_the_number_of_the_one_before_was_not_counted() -> N
     assert story.judge.verdict.overcounted == 0
 
 
+@pytest.mark.parametrize(("died", "explained"), [(5.0, 0), (5.3, 1), (7.0, 0)])
+def test_a_receipt_that_was_lost_with_its_relay_explains_an_attempt(died: float, explained: int) -> None:
+    """The handler began at 5.1; a relay that dies long after that has written the receipt down."""
+    story = Story().scheduled(1.0).begin(5.1).write("death", died, relay="one").handled(7.5)
+    verdict = story.judge.verdict
+    assert (verdict.uncounted, verdict.uncounted_explained) == (1 - explained, explained)
+
+
+def test_a_receipt_that_was_lost_with_a_server_explains_an_attempt() -> None:
+    verdict = Story().scheduled(1.0).begin(5.1).loss(5.0, 6.0).handled(7.5).judge.verdict
+    assert (verdict.uncounted, verdict.uncounted_explained) == (0, 1)
+
+
 def test_an_attempt_that_skips_a_number_was_counted_without_a_handler() -> None:
     story = Story().scheduled(1.0).handled(5.1, outcome="nack").handled(7.5, attempt=3)
     assert story.judge.verdict.uncounted == 0

@@ -1,0 +1,313 @@
+"""Twenty bugs that the judge has to find: a row starts its relays from a copy of the code with one of them.
+
+    python -m chaos.seeded               all of them, each in its row, for a few minutes each at most
+    python -m chaos.seeded --bug 3       one of them
+
+Whoever changes a line that a bug is in changes it here as well; `tests/faults` holds their texts to the code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from chaos.rows import row
+from chaos.run import run
+from tests.worlds.relay.processes import ROOT
+
+COPIED = "relay", "lua"
+"""The folders of which a relay is made."""
+TIMERS, FAULTS, RATE = 600, 8, 40.0
+"""The size of a row that looks for a bug."""
+TRIES = 3
+"""How often it is played at most, each time with another seed: a few bugs need a chance."""
+RESULTS = ROOT / "chaos" / "seeded.jsonl"
+"""What was found last, bug by bug."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """In `file`, `before` stands once; the bug has `after` there."""
+
+    file: str
+    before: str
+    after: str
+
+    def made_in(self, root: Path) -> str:
+        """The file with it. Raises `ValueError` if `before` does not stand there once."""
+        text = (root / self.file).read_text(encoding="utf-8")
+        if text.count(self.before) != 1:
+            raise ValueError(f"this stands {text.count(self.before)} times in {self.file}: {self.before}")
+        return text.replace(self.before, self.after)
+
+
+@dataclass(frozen=True, slots=True)
+class SeededBug:
+    """What is wrong, the row that meets it, and the field of the verdict in which it shows."""
+
+    name: str
+    row: str
+    shows: str
+    changes: tuple[Change, ...]
+
+    def put_into(self, copy: Path) -> None:
+        """Make a copy of the code with the bug in it. Raises `ValueError` if its text is not there once."""
+        for folder in COPIED:
+            shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__"))
+        for change in self.changes:
+            (copy / change.file).write_text(change.made_in(copy), encoding="utf-8")
+
+
+def _bug(name: str, row: str, shows: str, *changes: tuple[str, str, str]) -> SeededBug:
+    return SeededBug(name, row, shows, tuple(Change(*change) for change in changes))
+
+
+CLAIM, SETTLE, SCHEDULE = "lua/timeline/claim.lua", "lua/timeline/settle.lua", "lua/timeline/schedule.lua"
+LIFE, OUTCOMES, TURN = "lua/lib/life.lua", "lua/lib/outcomes.lua", "lua/recur/turn.lua"
+GROUP_COMMIT = "relay/store/server/group_commit.py"
+
+BUGS = (
+    # ------------------------------------------------------------------------------ scripts
+    _bug(
+        "timers are claimed half a second before they are due",
+        "calm",
+        "early",
+        (CLAIM, "number(now_us / 1e6), 'WITHSCORES'", "number(now_us / 1e6 + 0.5), 'WITHSCORES'"),
+    ),
+    _bug(
+        "an ACK needs no valid token",
+        "calm",
+        "lost",
+        (SETTLE, "elseif not holds(score,", "elseif verb ~= 'ack' and not holds(score,"),
+    ),
+    _bug(
+        "a NACK removes the timer",
+        "calm",
+        "lost",
+        (SETTLE, "elseif verb == 'ack' then", "elseif verb == 'ack' or verb == 'nack' then"),
+    ),
+    _bug(
+        "a timer that is replaced keeps its payload",
+        "calm",
+        "undone",
+        (
+            SCHEDULE,
+            "stored[2 * size + 1], stored[2 * size + 2] = id, ARGV[tail + 3 * n - 1]",
+            (
+                "local before = there and redis.call('HGET', payloads, id)\n"
+                "    stored[2 * size + 1], stored[2 * size + 2] = id, before or ARGV[tail + 3 * n - 1]"
+            ),
+        ),
+    ),
+    _bug(
+        "a cancel is answered and not done",
+        "calm",
+        "undone",
+        (
+            "lua/timeline/cancel.lua",
+            "if #gone > 0 then -- @rule refused",
+            "if #gone > 1e6 then -- @rule refused",
+        ),
+    ),
+    _bug(
+        "a NACK does not count the attempt",
+        "calm",
+        "uncounted",
+        (OUTCOMES, "r.attempts = r.attempts + 1 -- @rule nack-counts\n", ""),
+    ),
+    _bug(
+        "a lease that is over does not count the attempt",
+        "relay",
+        "uncounted",
+        (LIFE, "r.attempts = r.attempts + r.received -- @rule lapse-counts-receipt\n", ""),
+    ),
+    _bug(
+        "a redrive takes the dead letter out, and puts no timer in",
+        "calm",
+        "lost",
+        (
+            "lua/people/redrive.lua",
+            (
+                "  redis.call('ZADD', timeline, unpack(moved))\n"
+                "  redis.call('HSET', payloads, unpack(stored))\n"
+                "  redis.call('HSET', leases, unpack(kept)) -- @rule redrive-writes-record\n"
+            ),
+            "",
+        ),
+    ),
+    _bug(
+        "a call acts however late it comes",
+        "network",
+        "undone",
+        ("lua/lib/given_up.lua", "return now_us > us end", "return now_us > us + 3.6e9 end"),
+    ),
+    # ------------------------------------------------------------------------------ ticks
+    _bug(
+        "a tick leaves an instant out",
+        "calm",
+        "instants_lost",
+        (TURN, "        take_in(each)\n", "        if now_us % 5 > 0 then take_in(each) end\n"),
+    ),
+    _bug(
+        "two relays tick at once",
+        "calm",
+        "instants_double",
+        (TURN, "if redis.call('HGET', standings, id) ~= stood then", "if false then"),
+        (TURN, "elseif last_stands(stood) ~= there then", "elseif false then"),
+    ),
+    # ------------------------------------------------------------------------------ settler, lease keeper
+    _bug(
+        "one outcome in ten is forgotten",
+        "calm",
+        "twice",
+        (
+            "relay/engine/delivery/settler.py",
+            "            waiting.append(ends)\n",
+            "            if self._clock.now() * 1000 % 10 > 1:\n                waiting.append(ends)\n",
+        ),
+    ),
+    _bug(
+        "leases are not renewed",
+        "calm",
+        "twice",
+        (
+            "relay/engine/delivery/lease_keeper.py",
+            "elif lease.token in self._urgent or self._aged(lease):",
+            "elif lease.token in self._urgent:",
+        ),
+    ),
+    _bug(
+        "a lease is renewed for an hour",
+        "relay",
+        "lost",
+        (
+            "relay/engine/delivery/lease_keeper.py",
+            "lease=micros(ttl))",
+            "lease=micros(3600.0))",
+        ),
+    ),
+    # ------------------------------------------------------------------------------ moves
+    _bug(
+        "a move's batch is not written at its new place",
+        "partitions",
+        "lost",
+        ("lua/move/put.lua", "local entries = insert(tail, name, ARRIVED)", "local entries = {}"),
+    ),
+    _bug(
+        "a partition that timers leave takes new ones in",
+        "partitions",
+        "lost",
+        (SCHEDULE, "if here.leaving and not there then", "if false then"),
+    ),
+    # ------------------------------------------------------------------------------ durability
+    _bug(
+        "an OK does not wait for the disk",
+        "power-always",
+        "lost",
+        (GROUP_COMMIT, "            await self._settled(asked)\n", ""),
+    ),
+    _bug(
+        "an OK does not wait for the replica",
+        "failover-replicas",
+        "lost",
+        (GROUP_COMMIT, 'return "WAIT", level.replicas, milliseconds', 'return "WAIT", 0, milliseconds'),
+        (GROUP_COMMIT, "return missing(level, reached)", 'return ""'),
+    ),
+    # ------------------------------------------------------------------------------ calls
+    _bug(
+        "a call whose answer was lost is answered OK",
+        "server-killed-always",
+        "lost",
+        (
+            "relay/engine/engine.py",
+            "        except PartlyDone as partly:\n            self._scheduled(partition,",
+            (
+                "        except ServiceError:\n"
+                "            return [Scheduled(due=None, change=Change.CREATED)] * len(timers)\n"
+                "        except PartlyDone as partly:\n            self._scheduled(partition,"
+            ),
+        ),
+    ),
+    _bug(
+        "a relay that lost sight of Redis does not claim again",
+        "server-killed-always",
+        "lost",
+        (
+            "relay/engine/redis_health.py",
+            '            log.warning("Redis is back", extra=self._about)\n',
+            '            log.warning("Redis is back", extra=self._about)\n            return\n',
+        ),
+    ),
+)
+
+
+def look_for(bug: SeededBug, seed: int, *, timers: int = TIMERS) -> dict[str, Any]:
+    """Play the bug's row with its code; what the judge found, and after how many tries."""
+    played = row(bug.row).sized(timers, FAULTS, RATE)
+    told: dict[str, Any] = {"bug": bug.name, "row": bug.row, "shows": bug.shows, "found": 0, "tries": 0}
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="relay-seeded-") as copy:
+        bug.put_into(Path(copy))
+        while told["tries"] < TRIES and not told["found"]:
+            told["tries"] += 1
+            result = run(played, seed + told["tries"], lambda _: None, code=Path(copy))
+            told["found"] = result["verdict"][bug.shows]
+            told["journal"] = result["second"]["verdict"]
+    return told | {"seed": seed, "seconds": round(time.monotonic() - began)}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Look for all bugs, or for one. Return 1 if one of them was not found."""
+    parser = argparse.ArgumentParser(prog="python -m chaos.seeded")
+    parser.add_argument("--bug", type=int, help="its number, from 1")
+    parser.add_argument("--seed", type=int, default=time.time_ns() // 1_000_000)
+    options = parser.parse_args(argv)
+    numbers = [options.bug] if options.bug else range(1, len(BUGS) + 1)
+    left = 0
+    for number in numbers:
+        told = look_for(BUGS[number - 1], options.seed)
+        left += not told["found"]
+        print(f"{number}. {line_of(told)}", flush=True)
+        _keep(told)
+    return int(left > 0)
+
+
+def line_of(told: Mapping[str, Any]) -> str:
+    """A result in one line, for a terminal."""
+    found = f"{told['found']} {told['shows']}" if told["found"] else "NOT FOUND"
+    return f"{told['bug']}: {found} ({told['row']}, {told['tries']} tries, {told['seconds']} s)"
+
+
+def known() -> list[dict[str, Any]]:
+    """What is in the file, in the order of the bugs."""
+    if not RESULTS.exists():
+        return []
+    told = {each["bug"]: each for each in map(json.loads, RESULTS.read_text(encoding="utf-8").splitlines())}
+    return [told[bug.name] for bug in BUGS if bug.name in told]
+
+
+def table() -> Iterator[str]:
+    """The part of the page about them."""
+    yield "| bug | row | shows as | the journal's audit |"
+    yield "|---|---|---|---|"
+    for told in known():
+        shows = told["shows"].replace("_", " ")
+        found = f"{told['found']:,} {shows}" if told["found"] else "**not found**"
+        yield f"| {told['bug']} | {told['row']} | {found} | {told['journal']} |"
+
+
+def _keep(told: Mapping[str, Any]) -> None:
+    others = [each for each in known() if each["bug"] != told["bug"]]
+    RESULTS.write_text("".join(f"{json.dumps(each)}\n" for each in [*others, told]), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
