@@ -15,6 +15,7 @@ import pytest
 
 DEBIAN = {
     "curl": "curl",
+    "faketime": "faketime",
     "node": "nodejs npm",
     "openssl": "openssl",
     "prometheus": "prometheus",

@@ -147,6 +147,10 @@ class GroupCommit:  # see 0096
         """See `MasterPool.renew`."""
         self._pool.renew()
 
+    def forget_clocks(self) -> None:
+        """See `MasterPool.forget_clocks`."""
+        self._pool.forget_clocks()
+
     async def lacks(self) -> str:
         """Ask the server now why it can't give the level; empty if it can. Raises redis-py's errors."""
         try:
@@ -445,6 +449,11 @@ class DurableCalls:
         """See `MasterPool.renew`."""
         for commit in self._commits.values():
             commit.renew()
+
+    def forget_clocks(self) -> None:
+        """See `MasterPool.forget_clocks`."""
+        for commit in self._commits.values():
+            commit.forget_clocks()
 
     async def aclose(self) -> None:
         """Close all connections."""
