@@ -50,9 +50,9 @@ def step_of(relay: Relay) -> float:
 
 
 def test_a_step_back(stage: Stage, clock: SteppingClock) -> None:
-    """Of two relays that hold leases one dies as the clock steps back by an hour. What it held comes again after
-    its lease; but what is not due by the new clock waits, free to be run at once. What the other holds is
-    delivered once. Nothing is early."""
+    """Of two relays that hold leases one dies as the clock steps back by an hour. What it held comes again
+    after its lease; but what is not due by the new clock waits, free to be run at once. What the other holds
+    is delivered once. Nothing is early."""
     doomed, staying = stage.relay("doomed", LEASE), stage.relay("staying", LEASE)
     stage.application(doomed, TOPIC, "--concurrency=2", "--prefetch=0", name="first")
     hang, gate = {"hang": True, "hang_until": 2}, stage.gate()

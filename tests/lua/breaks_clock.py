@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from tests.lua import test_extend as extend
+from tests.lua import test_late as late
 from tests.lua import test_recall as recall
 from tests.lua.killers_failure import Scenario
 from tests.worlds.scripts.rules import Break
 
 OF_CLOCK = {
+    "calls of a later clock not refused": Break(
+        "lib/given_up",
+        "calls-of-a-later-clock-refused",
+        "now_us > us or us > now_us + LONGEST_CALL and false",
+        old="now_us > us or us > now_us + LONGEST_CALL",
+    ),
     "a renewal keeps what a clock of before gave": Break(
         "lib/life", "renewal-keeps-nonce", "r.score = math.max(r.score, own_score(until_us, r.due))"
     ),
@@ -61,6 +68,7 @@ OF_CLOCK = {
 }
 
 KILLERS: dict[str, tuple[Scenario, ...]] = {
+    "calls of a later clock not refused": (late.test_a_call_of_a_later_clock_is_refused,),
     "a renewal keeps what a clock of before gave": (extend.test_after_a_step_back,),
     "a renewal ends before the due time": (extend.test_after_a_step_back_behind_the_due_time,),
     "renewals look alike": (
