@@ -214,7 +214,8 @@ def put_together(
 ) -> Engine:
     """Make the engine over its stores."""
     policies, known_groups = settings.policies(), KnownGroups()
-    topics, carrier = RedisTopics(server, largest=policies.largest), Carrier(server)
+    topics = RedisTopics(server, largest=policies.largest)
+    carrier = Carrier(server, lambda topic: policies(topic).durability)
     timers = RedisStore(server, largest=policies.largest, arrive=carrier.arrive)
     stores = Stores(
         PartitionedTimers(timers, topics, layouts, server, carrier),
