@@ -48,6 +48,7 @@ from relay.store.server.fitness import check_durability, check_server
 from relay.store.server.hints import RedisHints
 from relay.store.server.server import Server, ServerReports
 from relay.store.timeline.calendars import RedisCalendars
+from relay.store.timeline.clocks import RedisClocks
 from relay.store.timeline.redis_store import RedisStore
 from relay.store.timeline.topics import RedisTopics
 from relay.telemetry.logs.log_limits import suppressed
@@ -213,7 +214,8 @@ def put_together(
 ) -> Engine:
     """Make the engine over its stores."""
     policies, known_groups = settings.policies(), KnownGroups()
-    topics, carrier = RedisTopics(server, largest=policies.largest), Carrier(server)
+    topics = RedisTopics(server, largest=policies.largest)
+    carrier = Carrier(server, lambda topic: policies(topic).durability)
     timers = RedisStore(server, largest=policies.largest, arrive=carrier.arrive)
     stores = Stores(
         PartitionedTimers(timers, topics, layouts, server, carrier),
@@ -227,6 +229,7 @@ def put_together(
         RedisHeartbeats(server),
         RedisRecurrences(server, carrier),
         RedisCalendars(server),
+        RedisClocks(server),
     )
     return Engine(stores, policies, count, tracing=tracing)
 

@@ -125,12 +125,14 @@ def free_port() -> int:
 class RunningServer:
     """One server process; its port and its directory stay the same over restarts."""
 
-    def __init__(self, kind: Kind, path: Path, port: int, config: Mapping[str, str]) -> None:
+    def __init__(
+        self, kind: Kind, path: Path, port: int, config: Mapping[str, str], environment: Mapping[str, str]
+    ) -> None:
         self.kind = kind
         self.port = port
         self.config = {**DEFAULTS, **config}
         self.directory = Path(tempfile.mkdtemp(prefix=f"relay-{kind}-"))
-        self.environment: dict[str, str] = {}
+        self.environment = dict(environment)
         """Variables beside those of this process; what changes here holds from the next start on."""
         self._path = path
         self._process: subprocess.Popen[bytes] | None = None
@@ -249,9 +251,14 @@ class RunningServer:
 
 
 def start_server(
-    kind: Kind, *, port: int | None = None, config: Mapping[str, str] | None = None
+    kind: Kind,
+    *,
+    port: int | None = None,
+    config: Mapping[str, str] | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> RunningServer:
     """A server of the caller's own: `with start_server("valkey", config={"appendonly": "yes"}) as server:`.
+    `environment` adds variables to those of this process.
 
     Raises ServerMissing where it is not installed, ServerFailed where it does not start.
     """
@@ -260,7 +267,7 @@ def start_server(
         raise ServerMissing(kind)
     # A free port may be taken by another process before the server binds it: look for another one then.
     for tries_left in reversed(range(1 if port else 5)):
-        server = RunningServer(kind, path, port or free_port(), config or {})
+        server = RunningServer(kind, path, port or free_port(), config or {}, environment or {})
         try:
             server.start()
         except ServerFailed:

@@ -80,12 +80,14 @@ def guarded(target: Target, marks: Marks, held: Rows) -> float:
     with target.server() as server:
         call = server.prepare(bulk.guarded_load(marks.layout.topic, marks.epoch, marks.plan, "", "", ""))
         server.ask("SCRIPT", "LOAD", call.script.text)
-        front = "EVALSHA", call.script.sha, *call.head, 1 << 52, *call.channel, marks.epoch, marks.plan
+        front = "EVALSHA", call.script.sha, *call.head
+        behind = *call.channel, marks.epoch, marks.plan
         under_way = 0
         began = time.perf_counter()
         for number, rows in enumerate(part for some in held.cold for part in pack_rows(some)):
-            head = as_arguments(*front, number, rows.versions, rows.expires)
-            server.send_packed(b"".join((b"*%d\r\n" % (len(front) + 6), head, *rows.arguments())), 1)
+            given = *front, server.until(), *behind, number, rows.versions, rows.expires
+            head = as_arguments(*given)
+            server.send_packed(b"".join((b"*%d\r\n" % (len(given) + 3), head, *rows.arguments())), 1)
             under_way += 1
             if under_way > AHEAD:
                 server.receive(1)

@@ -51,10 +51,11 @@ do
     here.pause_unknown = false
   end
 
-  -- Whether a batch was taken out of here a second ago or more, and has not arrived: who carried it may have died.
+  -- Whether a batch was taken out of here a second ago or more, and has not arrived: who carried it may have died. So it is
+  -- of one from before the clock has stepped back.
   function here.is_stranded()
     if not string.find(text, '^%d+ %d+ %d+$') then return false end
-    return now_us - (tonumber(redis.call('HGET', move, 'note')) or now_us) >= 1000000 -- @rule old-notes-are-told
+    return math.abs(now_us - (tonumber(redis.call('HGET', move, 'note')) or now_us)) >= 1000000 -- @rule old-notes-are-told
   end
 
   -- An error reply if one of these timers was taken out of here and has not arrived yet.

@@ -10,7 +10,7 @@
 --               LEASED      if it was received    the same: the lease is over, and nobody has settled
 --               PARKED      -                     the same, but ORPHANED if the payload is still missing
 --   receipt     LEASED      -                     LEASED, received; it extends, too
---   extend      LEASED      -                     LEASED until later, never until sooner
+--   extend      LEASED      -                     LEASED until a lease from now
 --   ack         LEASED      -                     gone: the scripts do that by themselves, at once for many
 --   nack        LEASED      always                PENDING, or DEAD by a limit
 --   release     LEASED      if it was received    PENDING, or DEAD by a limit if one counted
@@ -48,10 +48,13 @@ local function claimed(r, now_us, limits, has_payload, unreadable)
   return 'LEASED'
 end
 
--- A receipt, or a renewal until `deadline`, a score.
-local function extended(r, received, deadline)
+-- A receipt, or a renewal until `until_us`. A lease from before the clock stepped back is cut to what it is by the clock of
+-- now. Where even its due time lies behind that, the score can say nothing but that somebody renews: another one each time.
+-- See timeline/recall.lua.
+local function extended(r, received, until_us) -- see 0088
   if received then r.received = 1 end -- @rule receipt-recorded
-  r.score = math.max(r.score, deadline) -- @rule renewal-keeps-nonce-and-length
+  if r.due * 1e6 > until_us then until_us = math.floor(r.score * 1e6) + 1 end -- @rule renewal-shows-life
+  r.score = own_score(until_us, r.due) -- @rule renewal-keeps-nonce
 end
 
 -- Make it due now; nil, or the word that says why not.

@@ -73,7 +73,7 @@ for n = #entries, 1, -1 do -- so that the oldest goes back last, and is taken fi
   local it = known(entry)
   if it then
     seen[it.name] = true
-    if not it.since or it.since < 0 then
+    if not it.since or it.since < 0 or it.since > now_us then -- @rule later-clocks-do-not-count
       noted[#noted + 1], noted[#noted + 2] = it.name, string.format('%.0f;%d', now_us, it.times)
     elseif now_us - it.since >= patience then -- @rule patience-kept
       gone[#gone + 1] = entry

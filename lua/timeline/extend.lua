@@ -3,12 +3,14 @@
 -- KEYS    timeline zset, payloads hash, leases hash
 -- Uses    life, timeline
 -- ARGV    until us                  after which the call is refused; see lib/given_up.lua
+--         channel text              of wake hints
 --         lease us                  from now
 -- Tail    of each timer, each once: timer_id, nonce, '1' if received, else ''
 -- Returns { lease deadline as a score, then for each timer 'OK' | 'STALE' | 'GONE' }
 --         error WRONGKEYTYPE; error DUPLICATE <timer_id>; error LEAVING <timer_id>
 -- Race    a renewal that meets the ACK of the same lease: the nonce stays, so the ACK holds
 --         whichever comes first, and a renewal that comes second finds the timer gone.
+-- Race    the clock has stepped back, and others sleep until the lease ends by the clock of before: they are told.
 -- Full    the first write is a delete, so that a Redis at its maxmemory still renews.
 
 local bad = wrong_type()
@@ -29,6 +31,7 @@ local deadline = own_score(now_us + lease, 0)
 local scores = redis.call('ZMSCORE', timeline, unpack(ids))
 local records = redis.call('HMGET', leases, unpack(ids))
 local reply = { number(deadline) }
+local is_sooner = false
 
 for n, id in ipairs(ids) do
   local at = tail + 3 * (n - 1)
@@ -37,7 +40,8 @@ for n, id in ipairs(ids) do
   if score and holds(score, records[n], nonce) then
     local r = unpack_record(records[n])
     reply[n + 1] = 'OK'
-    extended(r, received, deadline)
+    extended(r, received, now_us + lease)
+    is_sooner = is_sooner or r.score < score
     keep(id, r.score, pack(r))
     -- @rule receipt-told-from-renewal
     if JOURNAL then note(received and RECEIVED or EXTENDED, id, nonce_is(nonce) .. score_is(r.score)) end
@@ -51,5 +55,7 @@ for n, id in ipairs(ids) do
   end
 end
 
+local before = is_sooner and head()
 write(now_us)
+if before then hint(channel, before, head()) end -- @rule sooner-leases-hint
 return answer(reply)

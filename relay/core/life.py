@@ -250,14 +250,20 @@ def _lapsed(life: TimerLife) -> TimerLife:
     return _back(life, attempts=attempts, suspect=suspect)
 
 
+def _renewed(life: TimerLife, given: Given) -> int:
+    """When a renewed lease ends. A score that differs says that somebody renews; see `lua/lib/life.lua`."""
+    until = given.now + given.lease
+    return until if until >= life.due else max(life.next_claim + 1, life.due)
+
+
 def _extend(life: TimerLife, given: Given) -> Effect:
-    after = replace(life, next_claim=max(life.next_claim, given.now + given.lease))
+    after = replace(life, next_claim=_renewed(life, given))
     record = JournalRecord(RecordKind.EXTENDED, nonce=given.nonce, score=after.next_claim)
     return Effect(after, Verdict.OK, record)
 
 
 def _receipt(life: TimerLife, given: Given) -> Effect:  # a renewal, too: see 0002
-    after = replace(life, received=True, next_claim=max(life.next_claim, given.now + given.lease))
+    after = replace(life, received=True, next_claim=_renewed(life, given))
     record = JournalRecord(RecordKind.RECEIVED, nonce=given.nonce, score=after.next_claim)
     return Effect(after, Verdict.OK, record)
 

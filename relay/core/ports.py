@@ -98,7 +98,7 @@ class LeaseSource(Protocol):  # see 0042
         ...
 
     async def extend(self, topic: str, extensions: Sequence[Extension], *, lease: int) -> list[Verdict]:
-        """Let leases end `lease` microseconds from now, but never sooner than they would have."""
+        """Let leases end `lease` microseconds from now, and not before their timers' due times."""
         ...
 
 
@@ -373,6 +373,42 @@ class Heartbeats(Protocol):
         ...
 
 
+class ServerClocks(Protocol):
+    """The clock of each place, and what it has given out when it steps back. Errors are those of
+    `LeaseSource`."""
+
+    async def time(self, place: str) -> int:
+        """Return what the clock of a place shows, in microseconds. Raises `StoreError`."""
+        ...
+
+    def stepped(self, place: str) -> None:
+        """Note that the clock of a place has stepped: what was heard of it before does not count."""
+        ...
+
+    async def leases_ahead(self, topic: str, *, lease: int) -> list[str]:
+        """Return the ids of a partition's timers whose leases end later than one of `lease` microseconds that
+        is given now. A call for each part of the lease records."""
+        ...
+
+    async def recall(
+        self, topic: str, scores: Mapping[str, float | None], *, lease: int, back: int
+    ) -> tuple[int, dict[str, float]]:
+        """Cut such leases of at most `MAX_PER_CALL` timers of a partition to `lease` microseconds from now,
+        and to what is left of them by the clock of before, which was `back` microseconds ahead, 0 if that is
+        not known.
+
+        A lease whose due time lies behind that can't be cut. It ends if its score is the one given here; then
+        the timer waits for its due time, and an attempt counts if it was received. Returns the time, and the
+        scores of those that stand: a score that differs from the one before says that somebody renews.
+        """
+        ...
+
+    async def begin_idle_times(self, topic: str, group: str) -> None:
+        """Let the idle times of the entries that are pending in a stream's group begin now, where they have
+        not begun by the server's clock."""
+        ...
+
+
 class Places(Protocol):
     """Where topics are: a place keeps some topics whole, and may be away while others answer.
 
@@ -471,7 +507,7 @@ class Stores:
     Without `groups` all deliveries come from the timelines; without `promotions` nothing is moved behind
     them; without `moves` topics keep the partitions that they have; without `heartbeats` no relay leaves a
     partition to others; without `recurrences` there are none, and
-    without `calendars` no rule can name any.
+    without `calendars` no rule can name any. Without `clocks` nobody looks whether a clock steps.
     """
 
     timers: TimerStore
@@ -485,6 +521,7 @@ class Stores:
     heartbeats: Heartbeats | None = None
     recurrences: RecurrenceStore | None = None
     calendars: CalendarStore | None = None
+    clocks: ServerClocks | None = None
 
     def source(self, policy: TopicPolicy) -> LeaseSource:
         """Where the deliveries of a topic of this policy come from."""

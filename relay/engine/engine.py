@@ -621,7 +621,14 @@ class Engine:
         does."""
         topics = await self._topic_watch.look()
         gauges.show(
-            relay_state(self._dispatcher, self._settler, self._keeper, self._redis_health, self._clock),
+            relay_state(
+                self._dispatcher,
+                self._settler,
+                self._keeper,
+                self._redis_health,
+                self._loops.clock_steps(),
+                self._clock,
+            ),
             topics,
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 from relay.engine.clock import Clock
 from relay.engine.delivery.dispatcher import Dispatcher
@@ -13,7 +14,12 @@ from relay.telemetry.metrics.gauges import RelayState
 
 
 def relay_state(
-    dispatcher: Dispatcher, settler: Settler, keeper: LeaseKeeper, redis_health: RedisHealth, clock: Clock
+    dispatcher: Dispatcher,
+    settler: Settler,
+    keeper: LeaseKeeper,
+    redis_health: RedisHealth,
+    clock_steps: Mapping[str, float],
+    clock: Clock,
 ) -> RelayState:
     """Return the current state."""
     leased: Counter[str] = Counter()
@@ -42,4 +48,5 @@ def relay_state(
         heartbeats={"lease_keeper": max(now - keeper.last_tick, 0.0)},
         connected={view.place: view.trouble is None for view in redis_health.views},
         last_answers={view.place: max(now - view.last_word, 0.0) for view in redis_health.views},
+        clock_steps=clock_steps,
     )

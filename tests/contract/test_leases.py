@@ -197,16 +197,19 @@ async def test_occurrences(subject: Subject) -> None:
 
 
 async def test_a_renewal(subject: Subject) -> None:
-    """The lease ends later, never sooner; the same token settles it."""
+    """The lease ends a lease from now, and not before the due time; the same token settles it."""
     await subject.schedule("a")
     await subject.claim(N1)
     subject.now = NOW + SECOND
     assert await subject.extend("a", N1) is Verdict.OK
     assert (await subject.get("a")).next_claim == NOW + SECOND + LEASE
-    for instant, lease in ((NOW + SECOND, 1), (NOW - HOUR, LEASE)):
+    for instant, lease, end in (
+        (NOW + SECOND, 1, NOW + SECOND + 1),
+        (NOW - HOUR, LEASE, NOW + SECOND + 2),  # the due time lies ahead: it changes, and that is all
+    ):
         subject.now = instant
         assert await subject.extend("a", N1, lease=lease) is Verdict.OK
-        assert (await subject.get("a")).next_claim == NOW + SECOND + LEASE
+        assert (await subject.get("a")).next_claim == end
     assert await subject.settle("a", N1, Verb.ACK) is Verdict.OK
     assert await subject.extend("a", N1) is Verdict.GONE
 

@@ -223,6 +223,21 @@ BREAKS = {
     "buried before it is known that others can be returned": of_list(
         no_rpush, "list/reclaim", "push-asked-before-return"
     ),
+    "a later clock counts": of_list(
+        ready.test_an_entry_of_a_later_clock,
+        "list/reclaim",
+        "later-clocks-do-not-count",
+        "if not it.since or it.since < 0 then",
+    ),
+    "idle times of a recall begin anew": of_stream(
+        stream.test_idle_times_that_have_begun, "stream/recall", "idle-times-that-run-stay", "if true then"
+    ),
+    "a recall counts a delivery": of_stream(
+        stream.test_idle_times_begin, "stream/recall", "recall-counts-no-delivery"
+    ),
+    "a recall takes entries": of_stream(
+        stream.test_idle_times_begin, "stream/recall", "idle-times-begin", "'nobody'", old="owner"
+    ),
     "given back at once": of_list(
         ready.test_what_the_dead_have_left_comes_back, "list/reclaim", "patience-kept", "else"
     ),

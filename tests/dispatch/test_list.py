@@ -303,6 +303,20 @@ async def test_what_the_dead_have_left_comes_back(desk: Desk) -> None:
     assert take(desk) == entry
 
 
+async def test_an_entry_of_a_later_clock(desk: Desk) -> None:
+    """Its time begins anew where the server's clock has stepped back since it was seen."""
+    desk.patience(10)
+    await desk.schedule("a", NOW - 1)
+    await desk.promote()
+    entry = take(desk)
+    assert (await desk.tidy()).returned == 0
+    desk.later(-3600)
+    assert (await desk.tidy()).returned == 0
+    desk.later(-3590)
+    assert (await desk.tidy()).returned == 1
+    assert take(desk) == entry
+
+
 async def test_who_finishes_is_left_alone(desk: Desk) -> None:
     """Nothing comes back, and nothing is remembered of it."""
     desk.patience(10)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import replace
 from typing import Any, cast
 
@@ -50,6 +51,40 @@ async def test_what_a_delivery_has(fan: Desk) -> None:
     await one.settle(timer, Verb.NACK, retry_after=0)
     again = await one.one()
     assert (again.occurrence_id, again.attempt, again.due) == (timer.occurrence_id, 2, timer.due)
+
+
+def recall(fan: Desk, *idle: int) -> None:
+    """Run stream/recall, within the millisecond in which the entries get these idle times, if any."""
+    known = fan.raw.xpending_range(fan.stream, "billing", "-", "+", 10)
+    with fan.raw.pipeline(transaction=True) as pipe:
+        for each, milliseconds in zip(cast("list[Any]", known), idle, strict=False):
+            entries = [each["message_id"]]
+            pipe.xclaim(fan.stream, "billing", each["consumer"], 0, entries, idle=milliseconds, justid=True)
+        until = round((time.time() + 10) * SECOND)
+        pipe.eval(fan.texts["stream/recall"], 1, fan.stream, until, "billing", "-", 10)
+        assert pipe.execute()[-1] == b""
+
+
+async def test_idle_times_that_have_begun(fan: Desk) -> None:
+    """They go on when the server's clock has stepped back."""
+    one = fan.reader()
+    await one.claim()
+    await fan.schedule("a")
+    await one.one()
+    recall(fan, 60_000)
+    (left,) = cast("list[Any]", fan.raw.xpending_range(fan.stream, "billing", "-", "+", 10))
+    assert left["time_since_delivered"] >= 60_000
+
+
+async def test_idle_times_begin(fan: Desk) -> None:
+    """The entries stay with their consumers, and no delivery counts for it."""
+    one, two = fan.reader("one"), fan.reader("two")
+    await one.claim()
+    await fan.store.schedule(fan.topic, [NewTimer(f"t{n}", b"", NOW) for n in range(2)])
+    await one.one(limit=1)
+    await two.one(limit=1)
+    recall(fan, 0, 0)
+    assert one.pending() == [("one", 1), ("two", 1)]
 
 
 async def test_never_early(fan: Desk) -> None:

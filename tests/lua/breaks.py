@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.lua.breaks_clock import OF_CLOCK
 from tests.lua.breaks_failure import THE_DEAD, THE_PEOPLE, THE_TERMS
 from tests.lua.breaks_insert import OF_INSERT
 from tests.lua.breaks_intents import OF_INTENTS
@@ -21,9 +22,8 @@ THE_FENCE = {
     "record kept on cancel": Break("timeline/cancel", "cancel-clears-record"),
     "our scores on the publishers' grid": Break("lib/prelude", "own-scores-off-grid", "local OFF_GRID = 0"),
     "renewal changes the nonce": Break(
-        "lib/life", "renewal-keeps-nonce-and-length", "r.score, r.nonce = deadline, NO_NONCE"
+        "lib/life", "renewal-keeps-nonce", "r.score, r.nonce = own_score(until_us, r.due), NO_NONCE"
     ),
-    "renewal shortens the lease": Break("lib/life", "renewal-keeps-nonce-and-length", "r.score = deadline"),
     "end of a lease keeps the nonce": Break(
         "lib/outcomes", "return-ends-lease", "r.state, r.received = PENDING, 0"
     ),
@@ -260,4 +260,5 @@ BREAKS = {
     **OF_LAYOUT,
     **OF_MOVE,
     **OF_RECUR,
+    **OF_CLOCK,
 }

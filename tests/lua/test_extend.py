@@ -45,13 +45,26 @@ async def test_one_operation_per_timer(bench: Bench) -> None:
     assert bench.state() == before
 
 
-async def test_never_shorter(bench: Bench) -> None:
-    """A shorter lease, or a clock that stepped back, leaves the deadline where it is."""
+async def test_after_a_step_back(bench: Bench) -> None:
+    """The lease ends a lease from now, by the clock of now; who sleeps until it ends is told."""
     bench.put("a", DEADLINE, HELD)
-    assert await bench.extend("a", N1, lease=SECOND) is Verdict.OK
+    bench.now = NOW - SECOND
+    sooner = own(NOW - SECOND + LEASE)
+    with bench.listening() as ear:
+        assert await bench.extend("a", N1) is Verdict.OK
+        assert bench.state() == alone("a", sooner, HELD._replace(score=sooner))
+        assert ear.heard() == [sooner]
+
+
+async def test_after_a_step_back_behind_the_due_time(bench: Bench) -> None:
+    """No lease ends before the due time. Each renewal changes the score, which says that the relay lives."""
+    bench.put("a", DEADLINE, HELD)
     bench.now = NOW - 3600 * SECOND
-    assert await bench.extend("a", N1) is Verdict.OK
-    assert bench.state() == alone("a", DEADLINE, HELD)
+    for renewals in (1, 2):
+        assert await bench.extend("a", N1) is Verdict.OK
+        changed = own(NOW + LEASE + renewals)
+        assert bench.state() == alone("a", changed, HELD._replace(score=changed))
+    assert await bench.settle("a", N1, Verb.ACK) is Verdict.OK
 
 
 async def test_the_token_lives_on(bench: Bench) -> None:
@@ -101,7 +114,7 @@ async def test_one_call_for_many(bench: Bench) -> None:
         dict.fromkeys(("pending", "ok", "stale"), ENVELOPE),
         {"stale": HELD, "ok": HELD._replace(score=later)},
     )
-    reply = await bench.run("timeline/extend", LEASE, "ok", N1, "")
+    reply = await bench.run("timeline/extend", "", LEASE, "ok", N1, "")
     assert (float(reply[0]), reply[1:]) == (later, [b"OK"])
 
 

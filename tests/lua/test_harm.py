@@ -13,6 +13,7 @@ from relay.core.partitions import Layout
 from relay.core.timers import KEEP_EXISTING, Change, Changed, Condition, NewTimer
 from relay.store.codec.lease_record import LEASED, PENDING
 from relay.store.server.manifest import manifest
+from relay.store.verbs import timeline
 from tests.settlements import end_of
 from tests.worlds.scripts.asking import LEASE, N1, N2, NOW
 from tests.worlds.scripts.bench import Bench
@@ -36,6 +37,8 @@ CALLS: dict[str, Call] = {
     "timeline/claimed": lambda bench: bench.store.claimed(bench.topic, REQUEST, since=NOW, until=NOW),
     "timeline/settle": lambda bench: bench.settle("a", N1, Verb.ACK),
     "timeline/extend": lambda bench: bench.extend("a", N1),
+    "timeline/ahead": lambda bench: bench.redis.call(timeline.ahead(bench.topic, LEASE, "0", 5)),
+    "timeline/recall": lambda bench: bench.redis.call(timeline.recall(bench.topic, LEASE, 0, ("a", ""))),
     "timeline/run": lambda bench: bench.store.run(bench.topic, ["a"]),
     "people/letters": lambda bench: bench.topics.dead_page(bench.topic, limit=5, cursor=""),
     "people/redrive": lambda bench: bench.topics.redrive(bench.topic, ["1-0"]),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from redis.exceptions import ResponseError
 
@@ -177,13 +179,13 @@ async def test_a_ledger_that_is_refused(bench: Bench) -> None:
     bench.raw.execute_command("ACL", "SETUSER", user, "on", ">secret", "~*", "&*", "+@all", "-sadd")
     texts = (b"%d" % (DUE // SECOND), b"a", ENVELOPE)
     columns = [b"\x91" + text_head(len(text)) + text for text in texts]
-    keys = (*bench.keys[:3], bench.ledger())
+    keys, until = (*bench.keys[:3], bench.ledger()), (int(time.time()) + 60) * SECOND
     try:
         with (
             bench.server.client(username=user, password="secret") as client,
             pytest.raises(ResponseError, match=r"permission|can't run this command"),
         ):
-            client.eval(bench.texts["bulk/insert"], 4, *keys, 1 << 52, "channel", KEPT, "", "", *columns)
+            client.eval(bench.texts["bulk/insert"], 4, *keys, until, "channel", KEPT, "", "", *columns)
     finally:
         bench.raw.execute_command("ACL", "DELUSER", user)
     assert bench.state() == alone("a", score(DUE))

@@ -28,6 +28,17 @@ async def test_a_late_call_is_refused(bench: Bench) -> None:
     assert bench.state() == EMPTY
 
 
+async def test_a_call_of_a_later_clock_is_refused(bench: Bench) -> None:
+    """It may act for longer than any relay lets one: the clock has stepped back since it was sent."""
+    scripts = Scripts(KeyNames(), bench.texts)
+    call = scripts.prepare(timeline.schedule(bench.topic, 0, ["a", "5", b""]), lambda _: 0)
+    with pytest.raises(ResponseError, match="GIVENUP"):
+        bench.raw.execute_command(*call.command((int(time.time()) + 360) * SECOND, known=False))
+    assert bench.state() == EMPTY
+    bench.raw.execute_command(*call.command((int(time.time()) + 240) * SECOND, known=False))
+    assert bench.state().timeline == {"a": 5.0}
+
+
 def over() -> float:
     """The deadline of a caller that has given up a minute ago."""
     return time.monotonic() - 60.0

@@ -21,6 +21,7 @@ from tests.lua import test_read as read
 from tests.lua import test_schedule as schedule
 from tests.lua import test_settle as settle
 from tests.lua.breaks import BREAKS
+from tests.lua.breaks_clock import KILLERS as OF_CLOCK
 from tests.lua.breaks_insert import KILLERS as OF_INSERT
 from tests.lua.breaks_intents import KILLERS as OF_INTENTS
 from tests.lua.breaks_layout import KILLERS as OF_LAYOUT
@@ -65,7 +66,6 @@ KILLERS: dict[str, tuple[Scenario, ...]] = {
         foreign.test_a_republish_at_exactly_the_end_of_a_back_off,
     ),
     "renewal changes the nonce": (extend.test_the_token_lives_on,),
-    "renewal shortens the lease": (extend.test_never_shorter,),
     "end of a lease keeps the nonce": (
         settle.test_nack_without_a_delay,
         settle.test_release_before_a_receipt,
@@ -169,6 +169,7 @@ KILLERS: dict[str, tuple[Scenario, ...]] = {
     **OF_LAYOUT,
     **OF_MOVE,
     **OF_RECUR,
+    **OF_CLOCK,
 }
 
 

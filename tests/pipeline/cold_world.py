@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -113,7 +114,8 @@ class ColdWorld:
 
         keys = (self.timeline, self.payloads, self.leases, self.marks)
         parts = (part for name in names for part in (name, ""))
-        self.raw.eval(source("timeline/cancel"), 4, *keys, 1 << 52, "", *parts)
+        until = (int(time.time()) + 60) * SECOND
+        self.raw.eval(source("timeline/cancel"), 4, *keys, until, "", *parts)
 
     def close(self) -> None:
         self.raw.close()

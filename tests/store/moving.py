@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from relay.core.durability import STORED, Durability
 from relay.core.instants import SECOND
 from relay.core.outcomes import NO_LIMITS, ClaimRequest, Limits, Settlement, Verb
 from relay.core.partitions import Layout
@@ -28,10 +29,12 @@ IDS = [f"t{n}" for n in range(300)]
 class Relay:
     """What one relay does to a topic."""
 
-    def __init__(self, server: Server, topic: str, partitions: int = 1) -> None:
+    def __init__(
+        self, server: Server, topic: str, partitions: int = 1, durability: Durability = STORED
+    ) -> None:
         self.server, self.topic = server, topic
         self.layouts = RedisLayouts(server, lambda _: partitions)
-        self.carrier, parts = Carrier(server), RedisTopics(server)
+        self.carrier, parts = Carrier(server, lambda _: durability), RedisTopics(server)
         plain = RedisStore(server, arrive=self.carrier.arrive)
         self.timers = PartitionedTimers(plain, parts, self.layouts, server, self.carrier)
         self.topics = PartitionedTopics(parts, self.layouts, self.carrier)

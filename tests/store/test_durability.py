@@ -126,6 +126,19 @@ async def test_a_server_that_takes_all_for_synced(disk: RunningServer) -> None:
 
 
 @pytest.mark.usefixtures("doubt")
+async def test_a_server_that_syncs_less_often_since(disk: RunningServer) -> None:
+    """It synced each change, when its connection was made: three OKs need three fsyncs all the same."""
+    disk.control.config_set("appendfsync", "always")
+    async with stored_at(disk.url) as store:
+        await schedule(store, "first", FSYNC)
+        disk.control.config_set("appendfsync", "everysec")
+        began = monotonic()
+        for name in "abc":
+            await schedule(store, name, FSYNC)
+        assert monotonic() - began > 1.9
+
+
+@pytest.mark.usefixtures("doubt")
 async def test_nor_does_a_replica_have_the_last_word(pair: tuple[RunningServer, RunningServer]) -> None:
     """Its disk is asked a second behind its receipt, which is waited for first."""
     master, replica = pair
@@ -157,7 +170,23 @@ async def test_a_server_that_waits_is_believed(disk: RunningServer, monkeypatch:
         disk.control.config_set("appendfsync", "always")
         async with stored_at(disk.url) as other:
             await schedule(other, "b", FSYNC)
-            assert not other._server._client.durable[FSYNC]._processes
+            commit = other._server._client.durable[FSYNC]
+            assert [commit._behind(each) for each in commit._processes] == [0.0]
+
+
+async def test_no_master_is_believed_beside_replicas(
+    pair: tuple[RunningServer, RunningServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether each replica waits for its fsync can't be seen, however the master does."""
+    master, replica = pair
+    replica.control.config_set("appendonly", "yes")
+    master.control.config_set("appendfsync", "always")
+    async with stored_at(master.url) as store:
+        await schedule(store, "a", BOTH)
+        commit = store._server._client.durable[BOTH]
+        monkeypatch.setattr(group_commit, "SYNC_INTERVAL", SYNC_INTERVAL)
+        assert set(commit._processes.values()) == {b""}
+        assert {commit._behind(each) for each in commit._processes} == {SYNC_INTERVAL}
 
 
 @pytest.mark.usefixtures("doubt")

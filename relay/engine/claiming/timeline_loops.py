@@ -12,9 +12,11 @@ from anyio.abc import TaskStatus
 
 from relay.core.policy import Policies
 from relay.core.ports import Stores
+from relay.engine.claiming.clock_watch import ClockWatch
 from relay.engine.claiming.poller import Poller
 from relay.engine.claiming.preference import Preference
 from relay.engine.claiming.promoter import Promoter
+from relay.engine.claiming.recaller import Recaller
 from relay.engine.claiming.timetable import Timetable
 from relay.engine.clock import Clock
 from relay.engine.delivery.dispatcher import Dispatcher
@@ -88,6 +90,11 @@ class TimelineLoops:
         self._promoters: dict[str, Promoter] = {}
         self._loops: LoopStarter | None = None
         self._hints_lock = anyio.Lock()
+        self._clock_watch: ClockWatch | None = None
+        self._recaller: Recaller | None = None
+        if stores.clocks is not None:
+            self._clock_watch = ClockWatch(stores.places, stores.clocks, clock, self._stepped)
+            self._recaller = Recaller(stores.clocks, policies, redis_health, clock)
         stores.layouts.changed.append(self._replace)
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
@@ -96,6 +103,8 @@ class TimelineLoops:
             async with anyio.create_task_group() as tasks:
                 self._loops = LoopStarter(tasks)
                 self._promote(self._loops)
+                if self._clock_watch is not None:
+                    self._loops.start(self._clock_watch.run)
                 task_status.started()
                 await anyio.sleep_forever()
         finally:
@@ -113,8 +122,11 @@ class TimelineLoops:
             return
         polled = self._polled[topic] = _Polled(layout.partitions)
         pollers = {partition: self._poller(partition) for partition in layout.partitions}
-        for poller in pollers.values():
+        for partition, poller in pollers.items():
             polled.start(poller.run, self._loops, poller.find_lost)
+            if self._clock_watch is not None and self._recaller is not None:
+                self._clock_watch.watch(partition)
+                polled.start(partial(self._recaller.recall, partition), self._loops)
         self._pollers |= pollers
         if len(pollers) > 1 and self._stores.heartbeats is not None:
             polled.preference = Preference(
@@ -174,6 +186,23 @@ class TimelineLoops:
         """Help at the partition, if this relay has the rank that is called."""
         if partition in self._pollers:
             self._pollers[partition].called(rank)
+
+    def clock_steps(self) -> dict[str, float]:
+        """The last step of each place's clock, in seconds; see `PlaceClock.seconds`."""
+        return {} if self._clock_watch is None else self._clock_watch.seconds()
+
+    def _stepped(self, place: str, by: int) -> None:
+        """Note that the clock of a place has stepped: when its timers are due is to be asked again, and if it
+        went back, leases stand too far ahead."""
+        watch, recaller = self._clock_watch, self._recaller
+        if watch is None or recaller is None or self._loops is None:
+            return
+        for polled in self._polled.values():
+            for partition in polled.partitions:
+                if watch.place_of(partition) == place:
+                    self.due_at(partition, 0)
+                    if by < 0:
+                        polled.start(partial(recaller.recall, partition, -by), self._loops)
 
     def _poller(self, partition: str) -> Poller:
         policy = self._policies(partition)

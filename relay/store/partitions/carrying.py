@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from relay.core.errors import StoreFull, StoreUnavailable
-from relay.core.partitions import Layout, own_name
+from relay.core.durability import STORED, Durability, needing
+from relay.core.errors import DurabilityMissed, StoreFull, StoreUnavailable
+from relay.core.partitions import Layout, own_name, topic_of
 from relay.store.partitions.for_each import for_each
-from relay.store.server.scripts import Argument
+from relay.store.server.scripts import Argument, Call
 from relay.store.server.server import Server
 from relay.store.verbs import move
+
+R = TypeVar("R")
 
 
 class Carried(NamedTuple):
@@ -36,10 +39,16 @@ def asking(partition: str) -> Iterator[None]:
 
 class Carrier:  # see 0084
     """Anybody may carry anything, at any time and more than once: each step compares the batch's name, and a
-    step that comes second changes nothing."""
+    step that comes second changes nothing.
 
-    def __init__(self, server: Server) -> None:
+    A step that the next one relies on has the topic's durability before that: what has left is not to be
+    back, and what has arrived is not to be gone, once the other place has gone on.
+    """
+
+    def __init__(self, server: Server, durability: Callable[[str], Durability] = lambda _: STORED) -> None:
+        """`durability` tells that of a topic."""
         self._server = server
+        self._durability = durability
 
     async def carry(self, layout: Layout, partition: str) -> Carried | None:
         """Carry the batch that is on its way from a partition, if one is. Raises `StoreError`."""
@@ -56,13 +65,22 @@ class Carrier:  # see 0084
         last, *batch = await self._server.call(move.mark(own_name(partition)))
         return last.decode(), batch
 
+    async def lasting(self, call: Call[R]) -> R:
+        """Make a call about a topic or partition, and wait until it is as durable as the topic has to be.
+        Raises `StoreError`."""
+        try:
+            with needing(self._durability(topic_of(call.topic))):
+                return await self._server.call(call)
+        except DurabilityMissed as missed:  # whoever calls has not changed anything yet
+            raise StoreUnavailable(str(missed)) from missed
+
     async def take(
         self, layout: Layout, partition: str, kind: move.Kind, names: Sequence[Argument]
     ) -> Carried | None:
         """Take timers or letters out of a partition and carry them, or those that are on their way already;
         None if none of them is there. Raises `StoreError`; `StoreFull` if there is no room where they belong,
         and they are back."""
-        batch = await self._server.call(move.leave(own_name(partition), kind, names))
+        batch = await self.lasting(move.leave(own_name(partition), kind, names))
         if not batch:
             return None
         carried = await self._carry(layout, partition, batch)
@@ -75,9 +93,9 @@ class Carrier:  # see 0084
         entries: Sequence[bytes] = ()
         with asking(there):
             try:
-                became, *entries = await self._server.call(move.put(there, batch))
+                became, *entries = await self.lasting(move.put(there, batch))
             except StoreFull:
-                became = await self._server.call(move.void(there, name))
+                became = await self.lasting(move.void(there, name))
         if became == b"PUT":
             await self._server.call(move.left(here, name))
         else:

@@ -63,7 +63,7 @@ class RedisMoves:  # see 0084
 
     async def _change(self, known: Layout, becomes: Layout, rate: int = 0) -> Layout:
         call = layout_verbs.change(known.topic, known.text, becomes.text, rate)
-        self._layouts.learn(known.topic, (await self._server.call(call)).decode())
+        self._layouts.learn(known.topic, (await self._carrier.lasting(call)).decode())
         return self._layouts.known(known.topic) or becomes
 
     async def rate(self, layout: Layout) -> int:

@@ -68,6 +68,8 @@ FILES = re.compile(rb"^aof_(?:rewrite_in_progress|base_size):\d+", re.MULTILINE)
 
 WRITTEN = text_of("lib/written")
 
+HOW_SYNCED = "CONFIG", "GET", "appendfsync"
+
 Command = Callable[[Callable[[float], int]], Sequence[Any]]
 """Makes a script's command, given what tells the server's time at a monotonic instant; see
 `Client.change`."""
@@ -123,14 +125,18 @@ class GroupCommit:  # see 0096
     Some servers answer WAITAOF before the fsync (github.com/redis/redis/pull/13793: Redis 7.4 and Valkey,
     under `everysec`): while the last fsync began less than a second ago, they take all for synced. There the
     server's count of fsyncs under way is looked at as well, see `_until_synced`. A server is taken for such a
-    one until it was seen to wait.
+    one until it was seen to wait; where replicas have to have it on their disks, always: nobody can see how
+    each of them waits.
+
+    `appendfsync` is asked again behind each wait, since people change it while relays run.
     """
 
     def __init__(self, level: Durability, open_pool: OpenPool) -> None:
         self._level = level
         self._pool = open_pool(self._look)
         self._processes: weakref.WeakKeyDictionary[AbstractConnection, bytes] = weakref.WeakKeyDictionary()
-        """The ids of servers that sync once a second, by connection."""
+        """The ids of servers, by connection: empty of one that syncs each change (`always`), as far as is
+        known."""
         self._waited: dict[bytes, float] = {}
         """How often such a server was seen to wait for its fsync; less than 0 if it was seen not to."""
         self._waiting = 0
@@ -152,6 +158,10 @@ class GroupCommit:  # see 0096
     def renew(self) -> None:
         """See `MasterPool.renew`."""
         self._pool.renew()
+
+    def forget_clocks(self) -> None:
+        """See `MasterPool.forget_clocks`."""
+        self._pool.forget_clocks()
 
     async def lacks(self) -> str:
         """Ask the server now why it can't give the level; empty if it can. Raises redis-py's errors."""
@@ -319,12 +329,12 @@ class GroupCommit:  # see 0096
         last = max(end, *(asked.deadline for asked in calls))
         keys = dict.fromkeys(asked.key for asked in calls)
         async with asyncio.timeout(last - closed + GRACE):
-            if not behind:
-                problem = await self._reach(self._level, keys, calls, connection, end)
-            else:
-                have = Durability(replicas=self._level.replicas)
-                problem = await self._reach(have, keys, calls, connection, end)
-                problem = problem or await self._until_synced(keys, behind, connection, end)
+            first = Durability(replicas=self._level.replicas) if behind else self._level
+            problem = await self._reach(first, keys, calls, connection, end)
+            if not behind and not problem:
+                behind = self._behind(connection)  # the server may sync once a second since
+            if behind and not problem:
+                problem = await self._until_synced(keys, behind, connection, end)
         self._took = monotonic() - closed
         return problem
 
@@ -343,13 +353,19 @@ class GroupCommit:  # see 0096
         left = end - monotonic()
         milliseconds = max(math.ceil(max(left - LATE, left / 2) * 1000), 1)  # 0 would be without end
         write(connection, wait_command(level, milliseconds))
+        if level.fsync:
+            write(connection, HOW_SYNCED)
         for asked in calls:
             asked.tell(await _read(connection))
         written = [await _read(connection) for _ in keys]
         reached = await _read(connection)
+        synced = _synced(await _read(connection)) if level.fsync else b""
         if all(isinstance(each, BaseException) for each in written):  # one is enough: it is behind all calls
             return words(written[0])
-        return missing(level, reached)
+        problem = missing(level, reached)
+        if level.fsync and not problem:
+            problem = await self._note_synced(connection, synced)
+        return problem
 
     async def _until_synced(
         self, keys: Iterable[str], behind: float, connection: AbstractConnection, end: float
@@ -405,25 +421,38 @@ class GroupCommit:  # see 0096
                 await _told(connection, *wait_command(Durability(fsync=True), 1))
             except ResponseError as refusal:
                 raise CantGive(f"durability: {level} {_advice(str(refusal))}") from refusal
-            synced = await _synced(connection)
-            if synced == b"no":
-                raise CantGive(
-                    f"durability: {level} needs appendfsync everysec or always, and the server has no: set it"
-                )
-            if synced != b"always":
-                self._processes[connection] = run_id(await _told(connection, "INFO", "server"))
+            write(connection, HOW_SYNCED)
+            if unsynced := await self._note_synced(connection, _synced(await _read(connection))):
+                raise CantGive(f"durability: {level} {unsynced}")
+
+    async def _note_synced(self, connection: AbstractConnection, synced: bytes) -> str:
+        """Note the server's `appendfsync`, which is empty if that may not be known; return why it won't do,
+        or nothing."""
+        if synced == b"no":
+            return "needs appendfsync everysec or always, and the server has no: set it"
+        if synced == b"always":
+            self._processes[connection] = b""
+        elif not self._processes.get(connection):
+            self._processes[connection] = run_id(await _told(connection, "INFO", "server")) or b"?"
+        return ""
 
     def _behind(self, connection: AbstractConnection) -> float:
         """How many seconds behind the calls of a group its wait has to begin."""
+        if self._level.fsync and self._level.replicas:
+            return SYNC_INTERVAL
         process = self._processes.get(connection)
-        return 0.0 if process is None or self._waited.get(process, 0.0) >= PROOFS else SYNC_INTERVAL
+        return SYNC_INTERVAL if process and self._waited.get(process, 0.0) < PROOFS else 0.0
 
     async def _learn(self, connection: AbstractConnection, key: str) -> None:
         """Look whether the server waits for its fsync, where that is not known yet. A wait has just ended, so
         the next one takes as long as lies between two fsyncs; or no time, if the server takes all for
         synced."""
         process = self._processes.get(connection)
-        if process is None or not 0.0 <= (waited := self._waited.get(process, 0.0)) < PROOFS:
+        if (
+            not process
+            or self._level.replicas
+            or not 0.0 <= (waited := self._waited.get(process, 0.0)) < PROOFS
+        ):
             return
         began = monotonic()
         write(connection, ("EVAL", WRITTEN, 1, key))
@@ -444,12 +473,10 @@ async def _told(connection: AbstractConnection, *command: str | int) -> Any:
     return await connection.read_response()
 
 
-async def _synced(connection: AbstractConnection) -> bytes:
-    """The server's `appendfsync`; empty if that may not be known."""
-    try:
-        return bytes((await _told(connection, "CONFIG", "GET", "appendfsync"))[-1])
-    except (ResponseError, IndexError):  # a right that only this question needs
-        return b""
+def _synced(told: Any) -> bytes:
+    """`appendfsync`, by the reply to `HOW_SYNCED`; empty if that may not be known: a right that only this
+    question needs."""
+    return b"" if isinstance(told, BaseException) or not told else bytes(told[-1])
 
 
 async def _read(connection: AbstractConnection) -> Any:
@@ -484,6 +511,11 @@ class DurableCalls:
         """See `MasterPool.renew`."""
         for commit in self._commits.values():
             commit.renew()
+
+    def forget_clocks(self) -> None:
+        """See `MasterPool.forget_clocks`."""
+        for commit in self._commits.values():
+            commit.forget_clocks()
 
     async def aclose(self) -> None:
         """Close all connections."""

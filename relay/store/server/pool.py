@@ -147,6 +147,11 @@ class MasterPool(ConnectionPool):  # see 0018
                 self._stepped_back()
         return clock
 
+    def forget_clocks(self) -> None:
+        """Have each connection ask for the server's time before it is used again."""
+        for clock in self._clocks.values():
+            clock.forget()
+
     @property
     def is_busy(self) -> bool:
         """Whether somebody has a connection, or waits for one."""
@@ -223,6 +228,12 @@ class Client(Redis):  # see 0065
         pool: MasterPool = self.connection_pool  # type: ignore[assignment]
         pool.renew()
         self.durable.renew()
+
+    def forget_clocks(self) -> None:
+        """See `MasterPool.forget_clocks`."""
+        pool: MasterPool = self.connection_pool  # type: ignore[assignment]
+        pool.forget_clocks()
+        self.durable.forget_clocks()
 
     async def close_all(self) -> None:
         """Close all connections."""

@@ -27,7 +27,7 @@ from relay.store.server.cluster.nodes import Cluster, Node
 from relay.store.server.connect import open_client, open_to_ask
 from relay.store.server.errors import says_readonly, translated_errors
 from relay.store.server.group_commit import MARGIN
-from relay.store.server.pool import Client
+from relay.store.server.pool import Client, told_by
 from relay.store.server.scripts import (
     Argument,
     Call,
@@ -320,6 +320,19 @@ class Server:  # see 0073
             return
         with translated_errors():
             await self._client.ping()
+
+    async def time(self, place: str) -> int:
+        """Return what the clock of a place shows, in microseconds since 1970. Raises `StoreError`."""
+        with translated_errors():
+            if self._cluster is None:
+                return told_by(await self._client.execute_command("TIME"))
+            await self._cluster.topology.known()
+            return told_by(await self._cluster.node(place).client.execute_command("TIME"))
+
+    def forget_clocks(self, place: str) -> None:
+        """Have each connection to a place ask for the time again before it says until when a call may act."""
+        client = self._client if self._cluster is None else self._cluster.node(place).client
+        client.forget_clocks()
 
     async def info(self) -> dict[str, Mapping[str, Any]]:
         """Return what the server says about itself, by its place; in a Cluster what each node says that

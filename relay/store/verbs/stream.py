@@ -83,6 +83,11 @@ def extend(topic: str, consumer: Consumer, lease: int, entries: Iterable[Argumen
     return Call("stream/extend", topic, (lease, *consumer, *entries), group=consumer.group)
 
 
+def recall(topic: str, group: str, first: Argument, limit: int) -> Call[bytes]:
+    """The reply: where to go on, empty at the end."""
+    return Call("stream/recall", topic, (group, first, limit), group=group)
+
+
 def promote(topic: str, group: str, request: PromoteRequest, *, begin: str) -> Call[PromoteReply]:
     """Move due timers to the stream."""
     head = (request.limit, request.max_bytes, request.park_grace, request.nonce)

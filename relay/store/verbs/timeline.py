@@ -24,6 +24,13 @@ class ClaimReply(NamedTuple):
     stranded: int
 
 
+class RecallReply(NamedTuple):
+    """What `timeline/recall` answers."""
+
+    now: bytes
+    scores: Sequence[bytes]
+
+
 class ClaimedReply(NamedTuple):
     """What `timeline/claimed` answers."""
 
@@ -88,7 +95,18 @@ def settle(topic: str, limits: Limits, groups: Iterable[Argument]) -> Call[Mixed
 def extend(topic: str, lease: int, extensions: Iterable[Argument]) -> Call[Words]:
     """Take for each timer its id, its nonce, and whether it was received. The reply is the deadline, then a
     word for each."""
-    return Call("timeline/extend", topic, (lease, *extensions))
+    return Call("timeline/extend", topic, (lease, *extensions), hints=True)
+
+
+def ahead(topic: str, lease: int, cursor: bytes | str, limit: int) -> Call[Words]:
+    """The reply: the next cursor; then timer_ids."""
+    return Call("timeline/ahead", topic, (lease, cursor, limit))
+
+
+def recall(topic: str, lease: int, back: int, leases: Iterable[Argument]) -> Call[RecallReply]:
+    """Take for each timer its id, and the score at which its lease has stood."""
+    args = (lease, back, *leases)
+    return Call("timeline/recall", topic, args, lambda reply: RecallReply(reply[0], reply[1:]), hints=True)
 
 
 def orphans(topic: str, which: Literal["payloads", "leases"], cursor: bytes | str, limit: int) -> Call[Words]:

@@ -347,6 +347,14 @@ LAST_ANSWER = InstrumentSpec(
     ("node",),
     InstrumentKind.GAUGE,
 )
+CLOCK_STEP = InstrumentSpec(
+    "relay.server.clock.step",
+    "s",
+    "The last step of the clock of Redis within 15 minutes, less than 0 if back; 0 if there was none. "
+    "In a Cluster for each node.",
+    ("node",),
+    InstrumentKind.GAUGE,
+)
 CPU = InstrumentSpec(
     "process.cpu.time",
     "s",
@@ -377,6 +385,7 @@ OF_RELAY = (
     HEARTBEAT,
     CONNECTED,
     LAST_ANSWER,
+    CLOCK_STEP,
     LOG_SUPPRESSED,
     CPU,
     MEMORY,

@@ -35,6 +35,7 @@ class RelayState:
     heartbeats: Mapping[str, float] = field(default_factory=dict)
     connected: Mapping[str, bool] = field(default_factory=lambda: {"": True})
     last_answers: Mapping[str, float] = field(default_factory=lambda: {"": 0.0})
+    clock_steps: Mapping[str, float] = field(default_factory=dict)
 
 
 Row = tuple[float, dict[str, str]]
@@ -134,6 +135,7 @@ class Gauges:
             rows[each.name] = [(value, {})]
         rows[c.CONNECTED.name] = [(int(there), _node(place)) for place, there in relay.connected.items()]
         rows[c.LAST_ANSWER.name] = [(age, _node(place)) for place, age in relay.last_answers.items()]
+        rows[c.CLOCK_STEP.name] = [(step, _node(place)) for place, step in relay.clock_steps.items()]
 
     def _show_process(self, rows: dict[str, list[Row]]) -> None:
         times = os.times()

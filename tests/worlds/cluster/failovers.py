@@ -182,7 +182,7 @@ def kept(node: RunningServer) -> dict[Held, int]:
     be written to now."""
     path = binary("valkey")
     assert path
-    with RunningServer("valkey", path, free_port(), {"appendonly": "yes"}) as reader:
+    with RunningServer("valkey", path, free_port(), {"appendonly": "yes"}, {}) as reader:
         shutil.copytree(node.directory / "appendonlydir", reader.directory / "appendonlydir")
         reader.start()
         return timers_at(reader)

@@ -117,6 +117,10 @@ class Producer:
             return None
         return answer.timer
 
+    def run(self, topic: str, timer_id: str) -> None:
+        """Raises `grpc.RpcError`."""
+        self._stub.RunTimer(timer_service_pb2.RunTimerRequest(topic=topic, timer_id=timer_id), timeout=60.0)
+
     def cancel(self, topic: str, timer_id: str, *, timeout: float = 60.0) -> bool:
         answer: timer_service_pb2.CancelResponse = self._stub.Cancel(
             timer_service_pb2.CancelRequest(topic=topic, timer_id=timer_id), timeout=timeout

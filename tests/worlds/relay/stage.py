@@ -35,9 +35,14 @@ class Stage:
         self._producers: list[Producer] = []
         self._client: Redis | None = None
 
-    def redis(self, kind: Kind = "valkey", config: Mapping[str, str] | None = None) -> RunningServer:
+    def redis(
+        self,
+        kind: Kind = "valkey",
+        config: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> RunningServer:
         """A server of the test's own."""
-        server = start_server(kind, config=config)
+        server = start_server(kind, config=config, environment=environment)
         self._servers.append(server)
         return server
 

@@ -14,7 +14,8 @@ INJECTED_CLOCK = (
     "  local held, t = redis.call('GET', KEYS[1] .. ':now'), redis.call('TIME')\n"
     "  return held and tonumber(held) or t[1] * 1000000 + t[2]\n"
 )
-BY_OUR_CLOCK, BY_THE_SYSTEMS = "return now_us > us", "return redis.call('TIME')[1] * 1000000 > us"
+BY_OUR_CLOCK = "return now_us > us or us > now_us + LONGEST_CALL"
+BY_THE_SYSTEMS = "local t = redis.call('TIME')[1] * 1000000 return t > us or us > t + LONGEST_CALL"
 """Until when a call may act is told by the server's own clock, whatever the test's shows."""
 
 EXPIRY = ", 'PXAT', string.format('%.0f', math.ceil(till / 1000))"  # goes by the server's own clock
