@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 from relay.api import replies, translate
 from relay.api.recurring.calls import PUTS
-from relay.core.durability import Durability
+from relay.core.durability import STORED, Durability
 from relay.core.errors import CalendarNotFound
 from relay.core.recurring.calendars import KnownCalendars, calendar_dates, calendar_name, is_date
 from relay.core.recurring.recurrence import Put
@@ -52,10 +52,12 @@ class CalendarCalls:
     def __init__(self, engine: CalendarKeeper) -> None:
         self._engine = engine
 
-    async def put(self, request: pb.PutCalendarRequest) -> pb.PutCalendarResponse:
-        """Keep a calendar. Raises `InvalidField`."""
+    async def put(self, request: pb.PutCalendarRequest, *, waits: bool = True) -> pb.PutCalendarResponse:
+        """Keep a calendar; without `waits` it is `stored`. All are in one key, so whoever waits for one waits
+        for those before it, too. Raises `InvalidField`."""
         name, dates = checked(request.calendar)
-        with self._engine.durably(NO_TOPIC, translate.durability(request.durability)) as level:
+        asked = translate.durability(request.durability)
+        with self._engine.durably(NO_TOPIC, asked) if waits else nullcontext(STORED) as level:
             result = await self._engine.calendars.put(name, dates)
         return pb.PutCalendarResponse(
             calendar=message(name, dates), result=PUTS[result], reached=replies.reached(level)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 from relay.api import replies, times, translate
 from relay.api.recurring import values
 from relay.core import validate
-from relay.core.durability import Durability
+from relay.core.durability import STORED, Durability
 from relay.core.errors import InvalidField
 from relay.core.ports import MAX_PER_CALL
 from relay.core.recurring.recurrence import Put, Recurrence, StoredRecurrence
@@ -72,18 +72,25 @@ class RecurrenceCalls:
     def __init__(self, engine: RecurrenceKeeper) -> None:
         self._engine = engine
 
-    async def put(self, request: pb.PutRecurrenceRequest) -> pb.PutRecurrenceResponse:
-        """Keep a recurrence. Raises `InvalidField`, `OtherVersion`."""
+    async def put(self, request: pb.PutRecurrenceRequest, *, waits: bool = True) -> pb.PutRecurrenceResponse:
+        """Keep a recurrence. Without `waits` it is `stored`, and the topic's durability is left to `settle`.
+        Raises `InvalidField`, `OtherVersion`."""
         if request.HasField("if_version") and request.if_version < 0:
             raise InvalidField("if_version", f"is {request.if_version}; give 0 or more")
         if_version = request.if_version if request.HasField("if_version") else None
         with values.fields_of("recurrence."):
             topic, wanted = self.read(request.recurrence)
-        with self._durably(topic, request.durability) as level, values.fields_of("recurrence."):
+        wait = self._durably(topic, request.durability) if waits else nullcontext(STORED)
+        with wait as level, values.fields_of("recurrence."):
             kept, result = await self._engine.recurrences.put(topic, wanted, if_version=if_version)
         return pb.PutRecurrenceResponse(
             recurrence=values.recurrence(topic, kept), result=PUTS[result], reached=replies.reached(level)
         )
+
+    async def settle(self, topic: str) -> None:
+        """Wait until all that was put in a topic before has the topic's durability. Raises `StoreError`."""
+        with self._durably(topic, ""):
+            await self._engine.recurrences.settle(topic)
 
     def read(self, spec: pb.RecurrenceSpec) -> tuple[str, Recurrence]:
         """Check and translate a recurrence, which has its topic beside it. Raises `InvalidField`, whose field

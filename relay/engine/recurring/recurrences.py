@@ -9,6 +9,8 @@ from itertools import islice
 from time import monotonic
 from typing import NamedTuple, Protocol, TypeVar
 
+import anyio
+
 from relay.core.dispatch import Dispatch
 from relay.core.durability import needed
 from relay.core.errors import (
@@ -462,6 +464,16 @@ class Recurrences:
             raise _too_busy(recurrence_id)
 
         return await self._partitioning.begin(topic, write)
+
+    async def settle(self, topic: str) -> None:
+        """Wait until all that was put in a topic before is as durable as a change has to be here."""
+
+        async def wait(layout: Layout) -> None:
+            async with anyio.create_task_group() as tasks:
+                for partition in layout.partitions:
+                    tasks.start_soon(self._found_done, partition, 0)
+
+        await self._partitioning.begin(topic, wait)
 
     async def _found_done(self, partition: str, now: int) -> None:  # see 0096
         """Wait until what was found done is as durable as a change has to be here.
