@@ -321,7 +321,7 @@ def test_an_id_that_is_no_text(timers: Timers) -> None:
 
 
 def test_a_task_ends_once_its_timers_are_durable(timers: Timers) -> None:
-    """Each waits once, behind all of its batches: for the level that was asked for, or for the topic's own."""
+    """Each waits once, behind all of its batches: for what was asked for, or for the topic's own level."""
     rows = [(f"{number:04}", DUE, b"x") for number in range(1_200)]
     frame = timers.spark.createDataFrame(rows, BAD_SCHEMA).repartition(2)
     with replicated() as (master, _):

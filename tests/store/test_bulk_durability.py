@@ -109,7 +109,7 @@ def test_what_the_server_cannot_give(pair: tuple[RunningServer, RunningServer]) 
     assert not master.control.keys("*refused*")
 
 
-def test_a_connection_that_was_made_anew(pair: tuple[RunningServer, RunningServer]) -> None:
+def test_a_connection_that_was_made_again(pair: tuple[RunningServer, RunningServer]) -> None:
     """The server that answered the first batch may have lost it; the wait at the end would not find out."""
     master, _ = pair
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from time import monotonic
 from typing import NamedTuple, Protocol, TypeVar
-
-import anyio
 
 from relay.core.dispatch import Dispatch
 from relay.core.durability import needed
@@ -469,9 +468,7 @@ class Recurrences:
         """Wait until all that was put in a topic before is as durable as a change has to be here."""
 
         async def wait(layout: Layout) -> None:
-            async with anyio.create_task_group() as tasks:
-                for partition in layout.partitions:
-                    tasks.start_soon(self._found_done, partition, 0)
+            await asyncio.gather(*(self._found_done(partition, 0) for partition in layout.partitions))
 
         await self._partitioning.begin(topic, wait)
 
