@@ -37,9 +37,9 @@ class _Debt:
 class Owed:  # see 0099
     """The changes that a thread has made to topics with a durability, by the lines they went over.
 
-    A load waits once, behind all of its batches, on the connections that they went over. A connection that
-    was made again in between may lead to another server, or to one that was restarted and has lost what it had
-    in memory. So what went over the one before is not known to be durable, and the load has to be run again.
+    A load waits once, behind all of its batches, on the connections that they went over. One that was made
+    again in between may lead to another server, or to one that was restarted and has lost what it had in
+    memory. So what went over the one before is not known to be durable, and the load has to be run again.
     """
 
     def __init__(self, keys: KeyNames, level_of: Callable[[str], Durability], timeout: float) -> None:
