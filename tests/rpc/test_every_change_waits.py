@@ -107,8 +107,8 @@ def recurrence(topic: str, name: str) -> recurring.RecurrenceSpec:
 class Relay:
     """A relay on a real server, and all of its unary calls by their names."""
 
-    def __init__(self, engine: Engine, redis: Server, channel: grpc.aio.Channel) -> None:
-        self.engine, self.redis, self._channel = engine, redis, channel
+    def __init__(self, engine: Engine, redis: Server, address: str, channel: grpc.aio.Channel) -> None:
+        self.engine, self.redis, self.address, self._channel = engine, redis, address, channel
 
     def call(self, name: str, request: Any) -> Any:
         method = METHODS[name]
@@ -187,7 +187,7 @@ async def relay_at(url: str, **settings: Any) -> AsyncIterator[Relay]:
         )
         try:
             async with grpc.aio.insecure_channel(served.address) as channel:
-                yield Relay(engine, redis, channel)
+                yield Relay(engine, redis, served.address, channel)
         finally:
             await served.stop(0)
             tasks.cancel_scope.cancel()
