@@ -17,6 +17,7 @@ from relay.core.errors import DurabilityMissed, GivenUp, NotOffered, OpenOutcome
 from relay.core.timers import KEEP_EXISTING, Change, NewTimer, Scheduled
 from relay.store.server import group_commit
 from relay.store.server import server as server_module
+from relay.store.server.durable import offer
 from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
 from tests.servers import Kind, RunningServer, binary, server_id, start_server
@@ -455,7 +456,7 @@ async def test_a_server_that_does_not_answer(disk: RunningServer) -> None:
     ],
 )
 def test_what_the_server_says_of_a_wait(level: Durability, reached: Any, problem: str) -> None:
-    assert group_commit.missing(level, reached) == problem
+    assert offer.missing(level, reached) == problem
 
 
 # -------------------------------------------------------------------- what servers can't give

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import math
-import re
 import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -20,6 +19,19 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from relay.core.durability import Durability
 from relay.core.errors import DurabilityMissed, GivenUp, OpenOutcome, TooMany
+from relay.store.server.durable.offer import (
+    FSYNCS,
+    HOW_SYNCED,
+    NOT_SYNCED,
+    PACE,
+    SYNC_INTERVAL,
+    appendfsync,
+    files_at_rest,
+    look,
+    missing,
+    run_id,
+    wait_command,
+)
 from relay.store.server.errors import CantGive, words
 from relay.store.server.manifest import text_of
 from relay.store.server.pool import ANSWERS, GRACE, NO_ANSWER, TOO_LATE, MasterPool, write
@@ -46,10 +58,6 @@ MARGIN = 0.05
 LATE = 0.15
 """Seconds by which the server's answer may come late to a wait that is over: it looks ten times a second."""
 
-SYNC_INTERVAL = 1.2
-"""Seconds within which a server with `appendfsync everysec` begins an fsync, if none is under way: one, and
-what its loop, which turns ten times a second, may be late."""
-
 BETWEEN = 0.8, 1.3
 """Seconds between two fsyncs under `everysec`, at least and at most."""
 
@@ -59,16 +67,7 @@ SECONDS_TO_LEARN = 3.0
 PROOFS = 3
 """How often a server has to wait for an fsync until it is known that it does."""
 
-PACE = 0.05
-"""Seconds between two looks at a server that has an fsync under way."""
-
-UNDER_WAY = re.compile(rb"^aof_pending_bio_fsync:[1-9]", re.MULTILINE)
-FILES = re.compile(rb"^aof_(?:rewrite_in_progress|base_size):\d+", re.MULTILINE)
-"""What INFO says of fsyncs, and what changes in it with a rewrite of the append-only file."""
-
 WRITTEN = text_of("lib/written")
-
-HOW_SYNCED = "CONFIG", "GET", "appendfsync"
 
 Command = Callable[[Callable[[float], int]], Sequence[Any]]
 """Makes a script's command, given what tells the server's time at a monotonic instant; see
@@ -359,7 +358,7 @@ class GroupCommit:  # see 0096
             asked.tell(await _read(connection))
         written = [await _read(connection) for _ in keys]
         reached = await _read(connection)
-        synced = _synced(await _read(connection)) if level.fsync else b""
+        synced = appendfsync(await _read(connection)) if level.fsync else b""
         if all(isinstance(each, BaseException) for each in written):  # one is enough: it is behind all calls
             return words(written[0])
         problem = missing(level, reached)
@@ -392,14 +391,10 @@ class GroupCommit:  # see 0096
         """Wait until `end` for a moment at which no fsync is under way. Return what tells the server's files
         from those of before; None if there was none."""
         while True:
-            write(connection, ("INFO", "persistence"))
-            told = await _read(connection)
-            if isinstance(told, BaseException):  # a right that only this question needs
-                return []
-            if not UNDER_WAY.search(told):
-                return FILES.findall(told)
-            if monotonic() > end:
-                return None
+            write(connection, FSYNCS)
+            files = files_at_rest(await _read(connection))
+            if files is not None or monotonic() > end:
+                return files
             await asyncio.sleep(PACE)
 
     # ------------------------------------------------------------------ what the server can give
@@ -407,34 +402,25 @@ class GroupCommit:  # see 0096
     async def _look(self, connection: AbstractConnection) -> None:
         """Ask the server of a new connection whether it can give the level. Raises `CantGive`, which says
         what to set."""
-        level = self._level
-        if level.replicas:
-            there = online(await _told(connection, "INFO", "replication"))
-            if there < level.replicas:
-                needs = "1 replica" if level.replicas == 1 else f"{level.replicas} replicas"
-                raise CantGive(
-                    f"durability: {level} needs {needs}, and the server has {there} that are online: start "
-                    "replicas, or ask for less"
-                )
-        if level.fsync:
-            try:
-                await _told(connection, *wait_command(Durability(fsync=True), 1))
-            except ResponseError as refusal:
-                raise CantGive(f"durability: {level} {_advice(str(refusal))}") from refusal
-            write(connection, HOW_SYNCED)
-            if unsynced := await self._note_synced(connection, _synced(await _read(connection))):
-                raise CantGive(f"durability: {level} {unsynced}")
+        steps, reply = look(self._level), None
+        try:
+            while True:
+                command = steps.send(reply)
+                try:
+                    reply = await _told(connection, *command)
+                except ResponseError as refusal:
+                    reply = refusal
+        except StopIteration as end:
+            self._processes[connection] = end.value or b""
 
     async def _note_synced(self, connection: AbstractConnection, synced: bytes) -> str:
         """Note the server's `appendfsync`, which is empty if that may not be known; return why it won't do,
         or nothing."""
-        if synced == b"no":
-            return "needs appendfsync everysec or always, and the server has no: set it"
         if synced == b"always":
             self._processes[connection] = b""
-        elif not self._processes.get(connection):
-            self._processes[connection] = run_id(await _told(connection, "INFO", "server")) or b"?"
-        return ""
+        elif synced != b"no" and not self._processes.get(connection):
+            self._processes[connection] = run_id(await _told(connection, "INFO", "server"))
+        return NOT_SYNCED if synced == b"no" else ""
 
     def _behind(self, connection: AbstractConnection) -> float:
         """How many seconds behind the calls of a group its wait has to begin."""
@@ -471,12 +457,6 @@ async def _told(connection: AbstractConnection, *command: str | int) -> Any:
     """A reply. Raises redis-py's errors."""
     await connection.send_command(*command, check_health=False)
     return await connection.read_response()
-
-
-def _synced(told: Any) -> bytes:
-    """`appendfsync`, by the reply to `HOW_SYNCED`; empty if that may not be known: a right that only this
-    question needs."""
-    return b"" if isinstance(told, BaseException) or not told else bytes(told[-1])
 
 
 async def _read(connection: AbstractConnection) -> Any:
@@ -521,44 +501,3 @@ class DurableCalls:
         """Close all connections."""
         for commit in self._commits.values():
             await commit.aclose()
-
-
-def wait_command(level: Durability, milliseconds: int) -> tuple[str | int, ...]:
-    """What waits for a level, for at most that long."""
-    if level.fsync:
-        return "WAITAOF", 1, level.replicas, milliseconds
-    return "WAIT", level.replicas, milliseconds
-
-
-def run_id(told: bytes) -> bytes:
-    """The id of the server's process in INFO."""
-    found = re.search(rb"^run_id:(\w+)", told, re.MULTILINE)
-    return found[1] if found else b""
-
-
-def online(told: bytes) -> int:
-    """How many replicas INFO says that take part."""
-    return len(re.findall(rb"^slave\d+:.*state=online", told, re.MULTILINE))
-
-
-def _advice(refusal: str) -> str:
-    if "appendonly" in refusal:
-        return "needs the server's append-only file, which is off: set appendonly to yes"
-    if "unknown command" in refusal:
-        return (
-            "needs the command WAITAOF, which the server does not have (Redis has it from 7.2 on): replace "
-            "the server, or ask for replicas"
-        )
-    return f"needs the command WAITAOF, which the server refuses: {refusal}"
-
-
-def missing(level: Durability, reached: Any) -> str:
-    """What was not reached, by the reply to `wait_command`, in words; empty if all was."""
-    if isinstance(reached, BaseException):
-        return words(reached)
-    local, replicas = reached if level.fsync else (1, reached)
-    if int(local) < level.fsync:
-        return "the server's disk did not have it in time"
-    if int(replicas) < level.replicas:
-        return f"{int(replicas)} of {level.replicas} replicas had it in time"
-    return ""
