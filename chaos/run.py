@@ -46,8 +46,8 @@ SETTINGS = {
 }
 WRITING = 900.0
 """Seconds within which callers that were told to end have ended."""
-STILL = 40.0
-"""Seconds without a delivery after which what is missing counts as lost."""
+STILL, LONGEST = 40.0, 600.0
+"""Seconds without a delivery, and seconds in all, after which what is missing counts as lost."""
 
 Tell = Callable[[str], None]
 Result = dict[str, Any]
@@ -203,7 +203,8 @@ def said(world: World, kind: str) -> int:
 
 def wait_for_the_rest(world: World, tell: Tell) -> Judge:
     """The judge, once nothing is waited for any more, or nothing has come for a while."""
-    last, seen = time.monotonic(), -1
+    began = last = time.monotonic()
+    seen = -1
     while True:
         judge = Judge(ledger.read(world.directory), LEASE_TTL)
         if judge.is_over:
@@ -212,6 +213,8 @@ def wait_for_the_rest(world: World, tell: Tell) -> Judge:
         if len(judge.deliveries) != seen:
             last, seen = time.monotonic(), len(judge.deliveries)
         elif time.monotonic() - last > STILL:
+            return judge
+        if time.monotonic() - began > LONGEST:
             return judge
         time.sleep(2.0)
 
