@@ -3,7 +3,8 @@
     python -m chaos.load.application --target 127.0.0.1:7451 --ledgers DIR --name application-1
 
 A payload is a JSON object: `n` (the intent), `due` (microseconds), `sleep` (seconds of work), `nack` (so many
-attempts are answered NACK), `reject` (REJECT, until the operator has seen the dead letter and left a file).
+attempts of an occurrence are answered NACK), `reject` (REJECT, until the operator has seen the dead letter and
+left a file).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import argparse
 import asyncio
 import json
 import logging
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +38,14 @@ class Handler:
     def __init__(self, ledger: Ledger, ledgers: Path) -> None:
         self._ledger = ledger
         self._ledgers = ledgers
+        self._nacked: Counter[str] = Counter()
 
     async def __call__(self, delivery: Delivery) -> None:
         asks: dict[str, Any] = json.loads(delivery.payload)
         self._write("begin", delivery, asks)
         await asyncio.sleep(asks.get("sleep", 0.0))
-        if delivery.attempt <= asks.get("nack", 0):
+        if self._nacked[delivery.occurrence_id] < asks.get("nack", 0):
+            self._nacked[delivery.occurrence_id] += 1
             self._write("end", delivery, asks, outcome="nack")
             raise Nack(retry_after=0.1)
         if asks.get("reject") and not seen(self._ledgers, delivery.timer_id).exists():
