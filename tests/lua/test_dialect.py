@@ -42,4 +42,4 @@ def test_all_scripts_begin_with_it() -> None:
     """Whatever comes behind reads numbers by its `tonumber`."""
     for verb in verbs():
         for name in variants(verb):
-            assert source(name).startswith("-- lib/dialect.lua")
+            assert source(name).startswith("-- lib/server/dialect.lua")

@@ -1,5 +1,5 @@
--- lib/dialect.lua: what Lua 5.1 and 5.4 do otherwise. It is put before all else, so that a script gives the same bytes by
--- either.
+-- lib/server/dialect.lua: what Lua 5.1 and 5.4 do otherwise. It is put before all else, so that a script gives the same bytes by
+-- either; see 0100.
 --
 -- Redis, and Valkey up to 9, have Lua 5.1, whose numbers are doubles. 5.4 has integers, too, and adds those exactly beyond
 -- 2^53, where doubles are rounded. So each number that is read is a double here as well. 5.4 prints it as 4.0, where 5.1
