@@ -12,6 +12,7 @@ import importlib.util
 import os
 import random
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -187,7 +188,7 @@ class RunningServer:
         arguments = [str(self._path), "--port", str(self.port), "--bind", "127.0.0.1", "--daemonize", "no"]
         arguments += ["--dir", str(self.directory), "--logfile", str(self.directory / "log")]
         for name, value in self.config.items():
-            arguments += [f"--{name}", value]
+            arguments += [f"--{name}", *(shlex.split(value) if name == "rename-command" else [value])]
         quiet = subprocess.DEVNULL
         self._process = subprocess.Popen(arguments, stdin=quiet, stdout=quiet, stderr=quiet)
         deadline = time.monotonic() + START_TIMEOUT
