@@ -110,6 +110,10 @@ chaos: .venv/stamp-test .venv-pipeline/classes.jsa ## The long forms: more kills
 	@RELAY_TEST_CHAOS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist=loadgroup --timeout=1800 -m 'slow or chaos' $(PYTEST)
 	@RELAY_TEST_CHAOS=1 $(SPARK)/python -m pytest --timeout=1800 -m 'slow or chaos' tests/pipeline
 
+.PHONY: matrix
+matrix: .venv/stamp-test ## Each server, topology and append-only file, all 36 together, where make test takes a dozen that have all pairs
+	@RELAY_TEST_CHAOS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist=loadgroup --timeout=600 tests/matrix $(PYTEST)
+
 .PHONY: prove-rules
 prove-rules: .venv/stamp-test ## The instants of rules: 10⁶ around turned clocks, held to a judge and to other libraries (minutes)
 	@$(BIN)/python -m tests.rules.prove $(PROVE)
