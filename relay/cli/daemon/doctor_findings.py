@@ -94,8 +94,8 @@ def _persistence(facts: ServerFacts) -> Finding:
 
 
 def commands(lacks: Sequence[Lack]) -> Iterator[Finding]:
-    """Report the commands that the server does not give. Who never changes a number of partitions may do
-    without those for that."""
+    """Report the commands that the server does not give. Without those for moves all works but a change of
+    the number of partitions."""
     needed = [lack for lack in lacks if lack.purpose != Feature.MOVES.value]
     for lack in needed:
         ends = "; relays do not start" if lack.is_vital else ""
