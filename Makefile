@@ -61,7 +61,7 @@ test: check ## Everything: check, the suite, and what a wheel may lack on the bu
 FAST := tests/core tests/api tests/settings tests/engine tests/contract tests/lua tests/store tests/rpc tests/client tests/web
 .PHONY: test-fast
 test-fast: .venv/stamp-test ## What to run between two edits, within 90 seconds
-	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist=loadgroup -m 'not slow' -k 'not redis- and not mutants and not sentinel and not cluster and not acl and not orderly and not [relay]' $(FAST) $(PYTEST)
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist=loadgroup -m 'not slow' -k 'not redis- and not lua- and not mutants and not sentinel and not cluster and not acl and not orderly and not [relay]' $(FAST) $(PYTEST)
 
 .PHONY: test-core
 test-core: .venv/stamp-test ## The suite alone, without the pipeline's
@@ -117,6 +117,10 @@ FAULTS ?=
 faults: .venv/stamp-test ## What faults cost, into docs/reliability.md: all rows, hours; it goes on where it stopped
 	@$(BIN)/python -m chaos --resume build/faults.jsonl $(FAULTS); status=$$?; \
 	  $(BIN)/python -m chaos.page build/faults.jsonl; exit $$status
+
+.PHONY: matrix
+matrix: .venv/stamp-test ## Each server, topology and append-only file, all 36 together, where make test takes a dozen that have all pairs
+	@RELAY_TEST_CHAOS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist=loadgroup --timeout=600 tests/matrix $(PYTEST)
 
 .PHONY: prove-rules
 prove-rules: .venv/stamp-test ## The instants of rules: 10⁶ around turned clocks, held to a judge and to other libraries (minutes)

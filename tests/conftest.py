@@ -18,7 +18,7 @@ import relay
 from tests import missing
 from tests.chaos import CHAOS
 from tests.keyspace import Keyspace
-from tests.servers import KINDS, RunningServer, ServerPool, server_id
+from tests.servers import KINDS, SCRIPTED, RunningServer, ServerPool, server_id
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Generator, Iterator
@@ -42,7 +42,7 @@ if in_main and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 REQUIRE_ALL = os.environ.get("RELAY_REQUIRE_ALL") == "1"
-SERVER_FIXTURES = {"redis_server", "valkey", "server_pool", "keyspace"}
+SERVER_FIXTURES = {"redis_server", "scripted_server", "valkey", "server_pool", "keyspace"}
 
 
 def pytest_report_header() -> str:
@@ -122,6 +122,12 @@ def server_pool() -> Iterator[ServerPool]:
 @pytest.fixture(params=KINDS, ids=server_id)
 def redis_server(request: pytest.FixtureRequest, server_pool: ServerPool) -> RunningServer:
     """Each kind of server in turn, shared by the worker's tests."""
+    return server_pool.get(request.param)
+
+
+@pytest.fixture(params=SCRIPTED, ids=server_id)
+def scripted_server(request: pytest.FixtureRequest, server_pool: ServerPool) -> RunningServer:
+    """The same, and a server whose scripts run by Lua 5.4."""
     return server_pool.get(request.param)
 
 

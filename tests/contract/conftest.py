@@ -9,7 +9,7 @@ import pytest
 from relay.core.journal import JournalBatch, Journals
 from relay.store.memory import MemoryStore
 from tests.contract.subject import Subject
-from tests.servers import KINDS, SYSTEM, Kind, ServerPool, binary, server_id
+from tests.servers import KINDS, LUA54, SYSTEM, Kind, ServerPool, binary, server_id
 from tests.worlds.scripts.asking import NOW
 from tests.worlds.scripts.bench import Bench
 
@@ -39,7 +39,11 @@ class MemoryLedger:
         return self.store.journal(self.topic)
 
 
-@pytest.fixture(params=STORES, ids=lambda kind: server_id(kind) if kind else "memory")
+BY_LUA54 = [pytest.param(LUA54, marks=pytest.mark.chaos)] if binary(LUA54) else []
+"""And by Lua 5.4, which each script meets in tests/lua and tests/dispatch already."""
+
+
+@pytest.fixture(params=[*STORES, *BY_LUA54], ids=lambda kind: server_id(kind) if kind else "memory")
 async def subject(
     request: pytest.FixtureRequest, server_pool: ServerPool, keyspace: Keyspace
 ) -> AsyncIterator[Subject]:

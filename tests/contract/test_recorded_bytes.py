@@ -34,8 +34,8 @@ BEFORE = [NOTHING, *(each["stored"] for each in RECORDED)]
 
 
 @pytest.fixture
-async def bench(redis_server: RunningServer, keyspace: Keyspace) -> AsyncIterator[Bench]:
-    bench = Bench(redis_server, keyspace.adopt(TOPIC))
+async def bench(scripted_server: RunningServer, keyspace: Keyspace) -> AsyncIterator[Bench]:
+    bench = Bench(scripted_server, keyspace.adopt(TOPIC))
     bench.keep = 1_000_000
     yield bench
     await bench.close()
@@ -80,11 +80,11 @@ MOVED = [(kind, place) for kind, steps in BEHIND.items() for place in range(2, l
 
 @pytest.mark.parametrize("kind", BEHIND)
 async def test_what_is_stored_behind_the_timeline(
-    redis_server: RunningServer, keyspace: Keyspace, kind: str
+    scripted_server: RunningServer, keyspace: Keyspace, kind: str
 ) -> None:
     """A ready list, and a stream with what its group keeps."""
     keyspace.adopt(TOPIC)
-    assert await history(redis_server, kind) == BEHIND[kind]
+    assert await history(scripted_server, kind) == BEHIND[kind]
 
 
 @pytest.mark.parametrize(("kind", "place"), MOVED, ids=lambda each: str(each))

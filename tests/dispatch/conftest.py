@@ -1,4 +1,4 @@
-"""A desk on every real server."""
+"""A desk on every real server, and once more by Lua 5.4."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-async def desk(redis_server: RunningServer, keyspace: Keyspace) -> AsyncIterator[Desk]:
+async def desk(scripted_server: RunningServer, keyspace: Keyspace) -> AsyncIterator[Desk]:
     """A topic with a ready list."""
-    async with Desk(redis_server, keyspace.topic(), LIST) as desk:
+    async with Desk(scripted_server, keyspace.topic(), LIST) as desk:
         yield desk
 
 
 @pytest.fixture
-async def fan(redis_server: RunningServer, keyspace: Keyspace) -> AsyncIterator[Desk]:
+async def fan(scripted_server: RunningServer, keyspace: Keyspace) -> AsyncIterator[Desk]:
     """A topic with a stream, promoted by a relay of the group `billing`."""
-    async with Desk(redis_server, keyspace.topic(), BILLING) as desk:
+    async with Desk(scripted_server, keyspace.topic(), BILLING) as desk:
         yield desk

@@ -1,4 +1,4 @@
-"""The bench on every real server."""
+"""The bench on every real server, and once more by Lua 5.4."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-async def bench(redis_server: RunningServer, keyspace: Keyspace) -> AsyncIterator[Bench]:
+async def bench(scripted_server: RunningServer, keyspace: Keyspace) -> AsyncIterator[Bench]:
     """A topic of its own."""
-    async with Bench(redis_server, keyspace.topic()) as bench:
+    async with Bench(scripted_server, keyspace.topic()) as bench:
         yield bench

@@ -6,7 +6,6 @@ The newer relay here runs the same scripts but for the version that they write i
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,9 +17,6 @@ from tests.worlds.scripts.bench import GRACE, Bench
 from tests.worlds.scripts.rules import Break
 from tests.worlds.scripts.states import own, record, score
 
-if TYPE_CHECKING:
-    from tests.servers import RunningServer
-
 LEASED = 1
 LAPSED = NOW + LEASE + 1
 LONGER = bytes((3, LEASED)) + b"a record of another size, as a newer relay may need it" * 2
@@ -30,9 +26,9 @@ NEWER = Break("lib/prelude", "records-have-our-version", "local VERSION, RECORD_
 
 
 @pytest.fixture
-async def newer(bench: Bench, redis_server: RunningServer) -> AsyncIterator[Bench]:
+async def newer(bench: Bench) -> AsyncIterator[Bench]:
     """A newer relay on the topic of `bench`."""
-    async with Bench(redis_server, bench.topic, NEWER) as newer:
+    async with Bench(bench.server, bench.topic, NEWER) as newer:
         yield newer
 
 

@@ -32,8 +32,10 @@ def test_what_a_header_declares() -> None:
 
 
 def test_the_text_begins_with_what_was_declared() -> None:
-    """The types of its keys; a local for each key and each argument; where the tail begins."""
+    """The types of its keys; a local for each key and each argument; where the tail begins. Before it stands
+    what makes Lua 5.1 and 5.4 the same."""
     assert source("timeline/settle").startswith(
+        manifests.text_of("lib/server/dialect") + "\n"
         "local KINDS = { 'zset', 'hash', 'hash', 'stream', 'hash' }\n"
         "local timeline, payloads, leases, dead, marks = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]\n"
         "local until_us = tonumber(ARGV[1])\n"
@@ -42,7 +44,11 @@ def test_the_text_begins_with_what_was_declared() -> None:
         " keep = ARGV[6] ~= '', keep_expired = ARGV[7] ~= '' }\n"
         "local tail = 8\n"
     )
-    head = source("timeline/extend+journal").splitlines()[1]
+    head = (
+        source("timeline/extend+journal")
+        .removeprefix(manifests.text_of("lib/server/dialect"))
+        .splitlines()[2]
+    )
     assert head == "local timeline, payloads, leases, marks = KEYS[1], KEYS[2], KEYS[3]", "and no marks"
     assert "local tail" not in manifest("timeline/claim").head()
 

@@ -31,7 +31,9 @@ class Fake:
             self.looks += 1
             return b"*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n" + self.host + b":%d\r\n" % self.port
         if name == b"info":
-            return bulk("redis_version:7.2.0\r\nrole:master")
+            return bulk("role:master")
+        if name == b"spublish":
+            return b"-ERR wrong number of arguments for 'spublish' command\r\n"
         if name in (b"ping", b"asking"):
             return b"+OK\r\n"
         self.calls += 1

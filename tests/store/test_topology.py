@@ -37,7 +37,9 @@ class Node:
     async def __aexit__(self, *_: object) -> None:
         pass
 
-    async def execute_command(self, *_: str) -> list[Any]:
+    async def execute_command(self, *command: str) -> list[Any]:
+        if command == ("SPUBLISH",):
+            raise ResponseError("wrong number of arguments for 'spublish' command")
         self.asked += 1
         await self.gate.wait()
         if self.is_single:
@@ -45,9 +47,6 @@ class Node:
         if self.owners is None:
             raise RedisConnectionError("gone")
         return [[first, last, [b"n", port, b"id", []]] for first, last, port in self.owners]
-
-    async def info(self, _: str) -> dict[str, str]:
-        return {"redis_version": "7.2.4"}
 
 
 def nothing() -> None:

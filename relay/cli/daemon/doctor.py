@@ -18,7 +18,7 @@ from relay.cli.terminal.redis_connection import advice, unheeded
 from relay.core.dispatch import Dispatch
 from relay.core.durability import MOST_REPLICAS, Durability
 from relay.core.endpoints.secrets import mask
-from relay.core.errors import ServiceError, StoreError, StoreUnavailable, UnfitServer
+from relay.core.errors import ServiceError, StoreError, StoreRefused, StoreUnavailable, UnfitServer
 from relay.settings import Settings, SettingsError, doubtful, load
 from relay.settings.keys import key_names
 from relay.store import examine
@@ -30,7 +30,9 @@ from relay.store.partitions.layouts import RedisLayouts, look_up
 from relay.store.partitions.topics import PartitionedTopics
 from relay.store.server.connect import guess
 from relay.store.server.explain import explain, explained
+from relay.store.server.fitness import lacking
 from relay.store.server.hints import deafness
+from relay.store.server.probing.commands import BASE, BEHIND, Feature, lack_of
 from relay.store.server.server import Server, ServerReports
 from relay.store.timeline.topics import RedisTopics
 
@@ -114,6 +116,10 @@ async def _redis(settings: Settings) -> AsyncIterator[Finding]:
         except UnfitServer as failure:
             yield Finding("redis", "wrong", str(failure))
             return
+        except StoreRefused as failure:
+            words = str(lack_of(str(failure.__cause__ or failure)) or failure)
+            yield Finding("redis", "wrong", f"{settings.redis.url} can't be used: {words}{advice(settings)}")
+            return
         except StoreError as failure:
             hint = guess(url, str(failure))
             is_away = isinstance(failure, StoreUnavailable)
@@ -164,7 +170,22 @@ async def _fitness(
     every += [finding for facts in nodes for finding in doctor_findings.fitness(settings, facts)]
     for finding in dict.fromkeys(every):
         yield finding
+    async for finding in _commands(settings, server):
+        yield finding
     async for finding in _durability(settings, server, nodes):
+        yield finding
+
+
+async def _commands(settings: Settings, server: Server) -> AsyncIterator[Finding]:
+    """Yield which commands the server does not give, and what they are needed for."""
+    behind = {policy.dispatch for policy in settings.policies().promoted().values()}
+    needs = [*BASE, Feature.MOVES, *(BEHIND[each] for each in behind if each in BEHIND)]
+    try:
+        lacks = await lacking(server, needs)
+    except StoreError as failure:
+        yield Finding("commands", "note", f"can't be looked at: {explain(failure)}")
+        return
+    for finding in doctor_findings.commands(lacks):
         yield finding
 
 

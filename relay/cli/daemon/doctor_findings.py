@@ -18,7 +18,8 @@ from relay.core.timers import TopicStats
 from relay.settings import Settings
 from relay.store.examine import ROUND_TRIPS, ServerFacts, SweepMarks
 from relay.store.keys import KeyNames
-from relay.store.server.fitness import NEEDS_CLUSTER, OLDEST, spares_timers
+from relay.store.server.fitness import NEEDS_CLUSTER, spares_timers
+from relay.store.server.probing.commands import Feature, Lack
 
 Result: TypeAlias = Literal["ok", "note", "wrong"]
 
@@ -45,10 +46,6 @@ class Finding:
 
 def fitness(settings: Settings, facts: ServerFacts) -> Iterator[Finding]:
     """Compare what the server says about itself with what Relay needs."""
-    if facts.version < OLDEST:
-        yield Finding(
-            "version", "wrong", f"{facts.name} is too old: Relay needs Redis 6.2 or newer, or Valkey"
-        )
     if facts.policy == "noeviction":
         yield Finding("eviction", "ok", "maxmemory-policy is noeviction")
     elif spares_timers(facts.policy):
@@ -94,6 +91,19 @@ def _persistence(facts: ServerFacts) -> Finding:
     else:
         words = "neither AOF nor snapshots: a crash of Redis loses every timer"
     return Finding("persistence", "note", f"{words}; appendonly yes makes that a second")
+
+
+def commands(lacks: Sequence[Lack]) -> Iterator[Finding]:
+    """Report the commands that the server does not give. Without those for moves all works but a change of
+    the number of partitions."""
+    needed = [lack for lack in lacks if lack.purpose != Feature.MOVES.value]
+    for lack in needed:
+        ends = "; relays do not start" if lack.is_vital else ""
+        yield Finding("commands", "wrong", f"{lack}{ends}")
+    if not needed:
+        others = ", ".join(lack.command for lack in lacks)
+        besides = f", but for {others} {Feature.MOVES.value}" if others else ""
+        yield Finding("commands", "ok", f"the server has all that Relay needs{besides}")
 
 
 def durability(given: Mapping[str, str], replicas: int) -> Finding:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import logging
-import re
-from collections.abc import Mapping, Sequence
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from relay.core.durability import Durability
 from relay.core.errors import StoreRefused, UnfitServer
+from relay.store.server.probing.commands import BASE, Feature, Lack, lack_of
 from relay.store.server.server import Server
 
 log = logging.getLogger(__name__)
-
-OLDEST = (6, 2)
 
 NEEDS_CLUSTER = (
     "a node of a Cluster, whose nodes share the topics: name it in redis.url with redis+cluster:// "
@@ -28,13 +27,34 @@ def spares_timers(policy: str) -> bool:
 
 async def check_server(server: Server, *, allow_eviction: bool) -> str:
     """Check the server, in a Cluster each node that answers; return its name and version, and log if it may
-    evict keys that hold no timers. Raises `UnfitServer` if it is too old, may evict timers, or is a Cluster,
-    or none, against what the URL says."""
-    told = list((await server.info()).values())
+    evict keys that hold no timers, or lacks a command that not every timer needs. Raises `UnfitServer` if it
+    lacks one that does, may evict timers, or is a Cluster, or none, against what the URL says."""
+    try:
+        told = list((await server.info()).values())
+    except StoreRefused as refusal:
+        if lack := lack_of(str(refusal)):
+            raise UnfitServer(str(lack)) from refusal
+        raise
     names = dict.fromkeys([_checked(info, allow_eviction=allow_eviction) for info in told])
     if await is_one_of_several(server, told):
         raise UnfitServer(f"the server is {NEEDS_CLUSTER}")
+    for lack in await lacking(server, BASE):
+        if lack.is_vital:
+            raise UnfitServer(str(lack))
+        log.warning("Redis lacks a command", extra={"command": lack.command, "problem": str(lack)})
     return ", ".join(names)
+
+
+async def lacking(server: Server, features: Iterable[Feature]) -> list[Lack]:
+    """Which of the commands for these features the server does not give, in a Cluster any node that answers;
+    one script that leaves nothing behind. Raises `StoreUnavailable`, and other `StoreError`s where something
+    else is wrong."""
+    try:
+        return list(dict.fromkeys(await server.lacking(features, f"doctor:{secrets.token_hex(8)}")))
+    except StoreRefused as refusal:
+        if lack := lack_of(str(refusal), "EVAL"):
+            return [lack]
+        raise
 
 
 async def check_durability(server: Server, wanted: Mapping[str, Durability]) -> None:
@@ -62,10 +82,6 @@ async def is_one_of_several(server: Server, told: Sequence[Mapping[str, Any]]) -
 
 
 def _checked(info: Mapping[str, Any], *, allow_eviction: bool) -> str:
-    version = str(info.get("redis_version", "0"))
-    numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
-    if numbers < OLDEST:
-        raise UnfitServer(f"Redis {version} is too old: Relay needs 6.2 or newer")
     policy = info.get("maxmemory_policy", "noeviction")
     if spares_timers(policy):
         log.warning(
@@ -78,6 +94,11 @@ def _checked(info: Mapping[str, Any], *, allow_eviction: bool) -> str:
             f"Redis has maxmemory-policy {policy}, which may drop timers: set it to noeviction, "
             "or allow it with redis.allow_eviction"
         )
+    return name_of(info)
+
+
+def name_of(info: Mapping[str, Any]) -> str:
+    """What people call the server, by its INFO."""
     if "valkey_version" in info:
         return f"Valkey {info['valkey_version']}"
-    return f"Redis {version}"
+    return f"Redis {info.get('redis_version', 'of an unknown version')}"

@@ -190,16 +190,23 @@ class OneServer:
 
 
 def asked(options: Mapping[str, Any], at: Address, *commands: Sequence[str]) -> list[Any]:
-    """The replies of any server to commands, over a connection that is made for them. Raises what is
-    refused, and redis-py's `ConnectionError`."""
+    """The replies of any server to commands, over a connection that is made for them; what is refused is an
+    exception among them. Raises redis-py's `ConnectionError`."""
     rest = dict(options)
     connection = rest.pop("connection_class")(**rest, host=at[0], port=at[1])
     try:
         for command in commands:
             connection.send_command(*command)
-        return [connection.read_response(disable_decoding=True) for _ in commands]
+        return [_said(connection) for _ in commands]
     finally:
         connection.disconnect()
+
+
+def _said(connection: AbstractConnection) -> Any:
+    try:
+        return connection.read_response(disable_decoding=True)
+    except ANSWERS as refusal:
+        return refusal
 
 
 # ------------------------------------------------------------------------- what goes over the wire
@@ -256,6 +263,8 @@ class _Sentinels:
         for host, port in self._addresses:
             try:
                 (reply,) = asked(self._options, (host, port), question)
+                if isinstance(reply, RedisError):
+                    raise reply
             except (RedisError, OSError) as failure:
                 reasons.append(f"{host}:{port}: {words(failure)}")
                 continue

@@ -79,16 +79,16 @@ class Script:
 
 @cache
 def source(name: str) -> str:
-    """The text of a script: `timeline/claim` is `lua/timeline/claim.lua` behind the locals that its manifest
-    declares, `lua/lib/prelude.lua` and what it uses of `lua/lib`; `timeline/claim+layout+journal` has
-    `lua/lib/journal.lua` and `lua/lib/layout.lua` behind the prelude. A script that changes something refuses
-    late calls."""
+    """The text of a script: `timeline/claim` is `lua/timeline/claim.lua`; before it stand
+    `lua/lib/server/dialect.lua`, the locals that its manifest declares, `lua/lib/prelude.lua` and what it
+    uses of `lua/lib`. `timeline/claim+layout+journal` has `lua/lib/journal.lua` and `lua/lib/layout.lua`
+    behind the prelude. A script that changes something refuses late calls."""
     verb, *more = name.split("+")
     declared = manifest(verb)
     common = {"journal": "journal" in more, "given_up": declared.writes, "layout": "layout" in more}
     parts = ("prelude", *(part for part, wanted in common.items() if wanted), *declared.uses)
     shared = [text_of(f"lib/{part}") for part in parts]
-    return "\n".join((declared.head(), *shared, text_of(verb)))
+    return "\n".join((text_of("lib/server/dialect"), declared.head(), *shared, text_of(verb)))
 
 
 def variants(verb: str) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -24,10 +24,12 @@ from relay.core.ports import Places
 from relay.store.keys import KeyNames
 from relay.store.one_place import OnePlace
 from relay.store.server.cluster.nodes import Cluster, Node
+from relay.store.server.cluster.slot_map import slot_of
 from relay.store.server.connect import open_client, open_to_ask
 from relay.store.server.errors import says_readonly, translated_errors
 from relay.store.server.group_commit import MARGIN
 from relay.store.server.pool import Client, told_by
+from relay.store.server.probing.commands import PROBE, Feature, Lack, lacks_in, trials
 from relay.store.server.scripts import (
     Argument,
     Call,
@@ -350,6 +352,27 @@ class Server:  # see 0073
             if self._cluster is None:
                 return {"": await self._client.durable[level].lacks()}
             return await self._cluster.each_node(lambda client: client.durable[level].lacks())
+
+    async def lacking(self, features: Iterable[Feature], name: str) -> list[Lack]:
+        """Return which of the commands for these features the server does not give, in a Cluster any node
+        that answers. `name` is of no lock that anybody takes. Raises `StoreError`."""
+        key, tried = self.keys.lock(name), trials(features)
+        if self._cluster is None:
+            return list(lacks_in(await self.ask("EVAL", PROBE, 1, key, *tried)))
+        slots = self._cluster.topology
+        with translated_errors():
+            await slots.known()
+        found: list[Lack] = []
+        for place in slots.places:
+            names = (f"{key}{n}" for n in range(100_000))
+            here = next(each for each in names if slots.where(slot_of(each)) == place)
+
+            async def ask(client: Client, here: str = here) -> Any:
+                return await client.execute_command("EVAL", PROBE, 1, here, *tried)
+
+            with suppress(StoreUnavailable), translated_errors():
+                found += lacks_in(await self._cluster.lead([here], ask, self._patience()))
+        return found
 
     @property
     def slots(self) -> Mapping[str, int]:

@@ -3,7 +3,6 @@ elsewhere."""
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
@@ -15,11 +14,10 @@ from relay.core.endpoints.redis_url import RedisLocation
 from relay.store.server.cluster.redirects import REFUSALS, Way
 from relay.store.server.cluster.slot_map import SlotMap
 from relay.store.server.line import Exchange, Line, asked
+from relay.store.server.probing.commands import SHARDED_PUBLISH, is_missing
 from relay.store.server.scripts import Argument
 
 R = TypeVar("R")
-
-_VERSION = re.compile(rb"^redis_version:([\d.]+)", re.MULTILINE)
 
 
 class BlockingNodes:  # see 0085
@@ -122,10 +120,11 @@ class BlockingNodes:  # see 0085
         self._slots.wanted = False
         for place, address in self._slots.asked_in_turn():
             try:
-                told, about = asked(self._to_ask, address, ("CLUSTER", "SLOTS"), ("INFO", "server"))
+                told, refusal = asked(self._to_ask, address, ("CLUSTER", "SLOTS"), SHARDED_PUBLISH)
+                if isinstance(told, RedisError):
+                    raise told
             except (RedisError, OSError) as failure:
                 self._slots.failed(place, failure)
             else:
-                version = _VERSION.search(about)
-                if self._slots.take(place, told, version[1].decode() if version else "0"):
+                if self._slots.take(place, told, is_sharded=not is_missing(str(refusal))):
                     return

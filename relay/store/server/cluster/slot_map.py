@@ -19,8 +19,6 @@ from relay.store.server.scripts import Argument
 
 SLOTS = 16_384
 
-FIRST_SHARDED = 7
-"""The version of Redis that has SPUBLISH."""
 
 NO_CLUSTER = "the server is not a node of a Cluster: name it in redis.url with redis:// in the place of redis+cluster://"
 
@@ -101,9 +99,9 @@ class SlotMap:
         trouble = f"no node tells how the Cluster stands ({'; '.join(self._reasons)})"
         self.trouble = UnfitServer(NO_CLUSTER) if self._is_single else RedisConnectionError(trouble)
 
-    def take(self, place: str, told: Sequence[Any], version: str) -> bool:
+    def take(self, place: str, told: Sequence[Any], *, is_sharded: bool) -> bool:
         """Believe what a node says to CLUSTER SLOTS, unless it has left the Cluster, or met nobody yet;
-        return whether it was believed. `version` is that of its Redis."""
+        return whether it was believed. `is_sharded`: it has SPUBLISH."""
         slots = slots_told(told, host=split(place)[0])
         found = set(slots) - {""}
         if not found:
@@ -113,7 +111,6 @@ class SlotMap:
         self.places = [each for each in dict.fromkeys((*self.places, *slots)) if each in found]
         self.anywhere = place if place in found else self.places[0]
         self._put_last(place)
-        is_sharded = int(version.partition(".")[0]) >= FIRST_SHARDED
         if slots != self._slots or is_sharded != self.is_sharded:
             self._slots, self.is_sharded = slots, is_sharded
             self._changed()

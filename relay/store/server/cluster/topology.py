@@ -8,10 +8,11 @@ from random import random
 from time import monotonic
 
 from redis.asyncio import Redis
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 
 from relay.core.endpoints.redis_url import Address
 from relay.store.server.cluster.slot_map import SlotMap
+from relay.store.server.probing.commands import SHARDED_PUBLISH, is_missing
 
 REFRESH = 60.0
 """Seconds between two looks that nobody has asked for, up to a tenth more at random."""
@@ -98,9 +99,17 @@ class Topology(SlotMap):
             try:
                 async with self._ask_at(address) as node:
                     told = await node.execute_command("CLUSTER", "SLOTS")
-                    about = await node.info("server")
+                    is_sharded = await _has_spublish(node)
             except (RedisError, OSError) as failure:
                 self.failed(place, failure)
             else:
-                if self.take(place, told, str(about["redis_version"])):
+                if self.take(place, told, is_sharded=is_sharded):
                     return
+
+
+async def _has_spublish(node: Redis) -> bool:
+    try:
+        await node.execute_command(*SHARDED_PUBLISH)
+    except ResponseError as refusal:
+        return not is_missing(str(refusal))
+    return True

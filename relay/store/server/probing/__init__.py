@@ -1,0 +1,1 @@
+"""What a server can do, by trying it: no version says so."""
