@@ -276,7 +276,7 @@ def start_server(
     path = binary(kind)
     if path is None:
         raise ServerMissing(kind)
-    made = RunningServer
+    made: type[RunningServer] = RunningServer
     if kind == LUA54:
         from tests.worlds.lua54.server import Lua54Server  # which needs lupa
 

@@ -3,8 +3,8 @@
     python -m chaos.load.application --target 127.0.0.1:7451 --ledgers DIR --name application-1
 
 A payload is a JSON object: `n` (the intent), `due` (microseconds), `sleep` (seconds of work), `nack` (so many
-attempts of an occurrence are answered NACK), `reject` (REJECT, until the operator has seen the dead letter and
-left a file).
+attempts of an occurrence are answered NACK), `reject` (REJECT, until the operator has seen the dead letter
+and left a file).
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ LATER = 4_000_000_000_000_000
 WITH_WAITAOF: list[Kind] = [kind for kind in ("valkey", "redis-8") if binary(kind)]
 
 
-SYNC_INTERVAL = group_commit.SYNC_INTERVAL
+SYNC_INTERVAL = offer.SYNC_INTERVAL
 
 
 @pytest.fixture(autouse=True)

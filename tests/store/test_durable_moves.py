@@ -1,4 +1,4 @@
-"""A topic whose OKs mean the disk gets another number of partitions, and a node loses what it had not synced."""
+"""A topic whose OKs mean the disk gets other partitions, and a node loses what it had not synced."""
 
 from __future__ import annotations
 

@@ -15,9 +15,11 @@ from tests.worlds.lua54.line import Lua54Line
 class Lua54Server(RunningServer):
     """Clients meet the line that stands before the server."""
 
-    def __init__(self, kind: Kind, path: Path, port: int, config: Mapping[str, str]) -> None:
-        super().__init__(kind, path, port, config)
-        self._behind = RunningServer(kind, path, free_port(), config)
+    def __init__(
+        self, kind: Kind, path: Path, port: int, config: Mapping[str, str], environment: Mapping[str, str]
+    ) -> None:
+        super().__init__(kind, path, port, config, environment)
+        self._behind = RunningServer(kind, path, free_port(), config, environment)
         self._line: Lua54Line | None = None
 
     @property
