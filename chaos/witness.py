@@ -60,7 +60,7 @@ class Witness:
     def _replicated(self, master: int, held: int) -> float:
         """Until when (monotonic) all that this master had answered for was within so much of its stream."""
         looks = self._looks[master]
-        return max((each.sent for each in looks if not each.master and each.offset <= held), default=0.0)
+        return max((each.sent for each in looks if each.offset <= held), default=0.0)
 
     def written(self, server: RunningServer) -> float:
         """Until when all that this server had answered for was in its file, in the hands of the kernel."""
