@@ -8,7 +8,18 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from bench.harness.rows import Key
-from bench.measures import cluster, cost, drain, lateness, peers, recurrences, relays, schedule
+from bench.measures import (
+    cluster,
+    cost,
+    drain,
+    durability,
+    lateness,
+    peers,
+    persistence,
+    recurrences,
+    relays,
+    schedule,
+)
 
 Run = Mapping[Key, float]
 
@@ -100,6 +111,20 @@ def sent_on(run: Run) -> float:
     return sum(run["cluster", cluster.redirects(cluster.nodes(count)), ""] for count in cluster.NODES)
 
 
+def over_stored(synced: str, callers: int) -> Callable[[Run], float]:
+    """How much longer a call waits at `fsync` than at `stored`, beyond what the disk takes: of the p99s, in
+    milliseconds."""
+
+    def figure(run: Run) -> float:
+        fsync, stored = (
+            run["durability", durability.unary(level, synced, callers), "p99"]
+            for level in ("fsync", "stored")
+        )
+        return fsync - stored - run["durability", durability.DISK, "p99"]
+
+    return figure
+
+
 TARGETS = (
     Target(
         "drain by stream, of its ceiling", ratio("drain", drain.STREAM, drain.CEILING), 0.5, at_least=True
@@ -163,6 +188,38 @@ TARGETS = (
     ),
     Target("lateness p99 at 5,000/s", lambda run: late(run, lateness.steady(5_000)), 20, "ms"),
     Target("due at once: the last one, over timers ÷ drain rate", last_of_burst, 1.5, "times"),
+    *(
+        Target(
+            f"batch at fsync, of stored, appendfsync {synced}",
+            ratio("durability", durability.batch("fsync", synced), durability.batch("stored", synced)),
+            0.8,
+            at_least=True,
+        )
+        for synced in durability.SYNCED
+    ),
+    *(
+        Target(
+            f"unary p99 at fsync over stored and the disk, appendfsync {synced}, {callers:,} callers",
+            over_stored(synced, callers),
+            {"everysec": 1_100, "always": 3}[synced],
+            "ms",
+        )
+        for synced in durability.SYNCED
+        for callers in durability.CALLERS
+    ),
+    *(
+        Target(
+            f"drain by stream with appendfsync {file}, of the same without a file",
+            ratio(
+                "persistence",
+                persistence.on(persistence.DRAIN, file),
+                persistence.on(persistence.DRAIN, "no file"),
+            ),
+            0.85,
+            at_least=True,
+        )
+        for file in ("everysec", "always")
+    ),
     Target("idle: commands a topic", idle_commands, 1, "a second"),
     Target("idle: CPU with 10 topics", of("cost", cost.share(10)), 0.3, "% of a core"),
     Target("memory, idle", of("cost", cost.RSS_IDLE), 90, "MiB"),

@@ -225,6 +225,12 @@ def body(operation: Operation, schemas: Schemas) -> Schema:
         schema = schemas.object(spec, taken=True, without=("topic", "recurrence_id"))
         schema["properties"] |= schemas.object(descriptor, taken=True, without=("recurrence",))["properties"]
         return {**schema, "required": ["rule"]}
+    if descriptor.name == "PutCalendarRequest":
+        schema = schemas.object(
+            descriptor.fields_by_name["calendar"].message_type, taken=True, without=("name",)
+        )
+        schema["properties"] |= schemas.object(descriptor, taken=True, without=("calendar",))["properties"]
+        return schema
     elsewhere = ["timer_id", "recurrence_id", "received", "acknowledged"]
     if "{topic}" in operation.path:
         elsewhere.append("topic")

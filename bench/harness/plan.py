@@ -24,10 +24,12 @@ class Plan:
     """calls, by concurrency"""
     batch: int = 100_000
     """timers scheduled in one call of the client"""
-    durable: int = 300_000
-    """timers of a batch that waits for the disk; a part of a second is always spent on waiting"""
-    durable_unary: int = 5_000
-    """calls, a hundred at a time"""
+    durable: int = 600_000
+    """timers of a batch that waits for the disk; a second or two is always spent on waiting"""
+    durable_unary: int = 10_000
+    """calls at least, where one takes no second"""
+    durable_rounds: int = 8
+    """calls of each caller at least"""
     peer: int = 4_000
     """for peers; each one's module says by how much it takes less"""
     idle_timers: int = 100
@@ -62,8 +64,9 @@ QUICK = Plan(
     push=3_000,
     unary={1: 200, 10: 1_000, 100: 3_000},
     batch=30_000,
-    durable=60_000,
-    durable_unary=1_000,
+    durable=200_000,
+    durable_unary=5_000,
+    durable_rounds=4,
     peer=2_000,
     idle_timers=40,
     peer_idle_timers=3,
@@ -99,6 +102,7 @@ TINY = Plan(
     batch=600,
     durable=600,
     durable_unary=100,
+    durable_rounds=1,
     peer=24,
     idle_timers=3,
     peer_idle_timers=1,

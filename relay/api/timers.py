@@ -114,10 +114,13 @@ class TimerCalls:  # see 0046
     async def run_timer(self, request: service.RunTimerRequest) -> service.RunTimerResponse:
         """Make one timer due now."""
         topic, timer_id = self._names(request.topic, request.timer_id)
-        change, under_way = await self._engine.run_timer(topic, timer_id)
+        with self._engine.durably(topic, translate.durability(request.durability)) as level:
+            change, under_way = await self._engine.run_timer(topic, timer_id)
         if change is Change.GONE:
             raise TimerNotFound.of(topic, timer_id, self._engine.dispatch(topic).told)
-        return service.RunTimerResponse(result=replies.RESULTS[change], delivery_under_way=under_way)
+        return service.RunTimerResponse(
+            result=replies.RESULTS[change], delivery_under_way=under_way, reached=replies.reached(level)
+        )
 
     async def get(self, request: service.GetTimerRequest) -> service.GetTimerResponse:
         """Read one timer."""

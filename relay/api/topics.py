@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 
-from relay.api import times, translate
+from relay.api import replies, times, translate
 from relay.core import validate
 from relay.core.dispatch import Dispatch, DispatchState
+from relay.core.durability import Durability
 from relay.core.errors import InvalidField, OtherLayout, StoreRefused, TimerNotFound, WrongKeyType
 from relay.core.instants import LATEST
 from relay.core.ports import MAX_PER_CALL
@@ -56,15 +58,17 @@ class TopicCalls:
             until = validate.due(times.instant("until", request.until), "until")
         elif end == "duration":
             duration = validate.delay(times.length("duration", request.duration), "duration")
-        if await self._topics.pause(topic, until=until, duration=duration) is None:
-            raise InvalidField(end or "until", "is past; give a later end, or none")
-        return pb.PauseTopicResponse(topic=await self._stats(topic))
+        with self._durably(topic, request.durability) as level:
+            if await self._topics.pause(topic, until=until, duration=duration) is None:
+                raise InvalidField(end or "until", "is past; give a later end, or none")
+        return pb.PauseTopicResponse(topic=await self._stats(topic), reached=replies.reached(level))
 
     async def resume(self, request: pb.ResumeTopicRequest) -> pb.ResumeTopicResponse:
         """End a pause."""
         topic = self._name(request.topic)
-        await self._topics.resume(topic)
-        return pb.ResumeTopicResponse(topic=await self._stats(topic))
+        with self._durably(topic, request.durability) as level:
+            await self._topics.resume(topic)
+        return pb.ResumeTopicResponse(topic=await self._stats(topic), reached=replies.reached(level))
 
     async def reshard(self, request: pb.ReshardTopicRequest) -> pb.ReshardTopicResponse:
         """Begin to move a topic into another number of partitions. Raises `InvalidField`."""
@@ -94,15 +98,21 @@ class TopicCalls:
     async def redrive(self, request: pb.RedriveDeadLettersRequest) -> pb.RedriveDeadLettersResponse:
         """Bring dead letters back to life. Raises `InvalidField`."""
         topic = self._name(request.topic)
-        changes = await self._engine.redrive(topic, _dead_ids(request.dead_ids))
-        return pb.RedriveDeadLettersResponse(results=[REDRIVEN[change] for change in changes])
+        with self._durably(topic, request.durability) as level:
+            changes = await self._engine.redrive(topic, _dead_ids(request.dead_ids))
+        return pb.RedriveDeadLettersResponse(
+            results=[REDRIVEN[change] for change in changes], reached=replies.reached(level)
+        )
 
     async def purge(self, request: pb.PurgeDeadLettersRequest) -> pb.PurgeDeadLettersResponse:
         """Remove dead letters for good. Raises `InvalidField`."""
         topic = self._name(request.topic)
-        return pb.PurgeDeadLettersResponse(
-            purged=await self._topics.purge(topic, _dead_ids(request.dead_ids))
-        )
+        with self._durably(topic, request.durability) as level:
+            purged = await self._topics.purge(topic, _dead_ids(request.dead_ids))
+        return pb.PurgeDeadLettersResponse(purged=purged, reached=replies.reached(level))
+
+    def _durably(self, topic: str, asked: str) -> AbstractContextManager[Durability]:
+        return self._engine.durably(topic, translate.durability(asked))
 
     def _name(self, topic: str) -> str:
         # Everything in Redis may be looked after, even a topic that is not admitted any more.

@@ -180,12 +180,14 @@ class RelayClient(RecurringHandlers):
             )
         )
 
-    async def run_timer(self, topic: str, timer_id: str, *, timeout: float | None = None) -> TimerChange:
+    async def run_timer(
+        self, topic: str, timer_id: str, *, durability: str = "", timeout: float | None = None
+    ) -> TimerChange:
         """Make a waiting timer due now, even one that waits for its next attempt.
 
         The `result` is RUN, IN_FLIGHT if the timer is being delivered, or NOT_FOUND, which is never raised.
         """
-        return await self._run(timer_calls.run_timer(topic, timer_id, self._limit(timeout)))
+        return await self._run(timer_calls.run_timer(topic, timer_id, durability, self._limit(timeout)))
 
     async def recur(
         self,
@@ -193,6 +195,7 @@ class RelayClient(RecurringHandlers):
         *,
         topic: str,
         if_version: int | None = None,
+        durability: str = "",
         timeout: float | None = None,
         **options: Unpack[RecurOptions],
     ) -> PutRecurrence:
@@ -215,7 +218,9 @@ class RelayClient(RecurringHandlers):
         >>> await client.recur("nightly", topic="reports", cron="0 3 * * *", zone="Europe/Berlin")
         """
         limit = self._limit(timeout)
-        return await self._run(recurrence_calls.put(topic, recurrence_id, options, if_version, limit))
+        return await self._run(
+            recurrence_calls.put(topic, recurrence_id, options, if_version, durability, limit)
+        )
 
     async def get(self, topic: str, timer_id: str, *, timeout: float | None = None) -> Timer | None:
         """Read a timer with its payload. Returns None if it does not exist, and never raises `NotFound`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Protocol, TypeVar
 
 import anyio
@@ -42,13 +43,13 @@ class Placed(Protocol):
         ...
 
 
-Request = TypeVar("Request", pb.PutRecurrenceRequest, pb.PutCalendarRequest)
-Answer = TypeVar("Answer", pb.PutRecurrenceResponse, pb.PutCalendarResponse)
+T = TypeVar("T")
 
 
 async def apply(declared: Declared, calls: RecurrenceCalls, calendar_calls: CalendarCalls) -> None:
     """Put each, and try again for as long as Redis is away. Any number of relays do so as they start: what is
-    like this already stays as it is, and what no entry names is left alone.
+    like this already stays as it is, and what no entry names is left alone. When this returns, what was put
+    has the durability of its topic.
 
     A rule that has ended is passed over with a warning: a file that still has it must not stop a relay.
     Raises `SettingsError` for an entry that a topic's policy forbids, or whose calendar does not exist.
@@ -56,14 +57,16 @@ async def apply(declared: Declared, calls: RecurrenceCalls, calendar_calls: Cale
     results: Counter[str] = Counter()
     for each in declared.calendars:
         asked = pb.PutCalendarRequest(calendar=message(each.name, each.dates))
-        kept = await _put(each, calendar_calls.put, asked)
+        last = each is declared.calendars[-1]
+        kept = await _insist(each, partial(calendar_calls.put, asked, waits=last))
         results[WORDS[kept.result]] += 1
     if declared.calendars:
         log.info("calendars are as their file says", extra=dict(results))
     results.clear()
     for entry in declared.recurrences:
         try:
-            answer = await _put(entry, calls.put, pb.PutRecurrenceRequest(recurrence=entry.spec))
+            wanted = pb.PutRecurrenceRequest(recurrence=entry.spec)
+            answer = await _insist(entry, partial(calls.put, wanted, waits=False))
         except RuleOver as failure:
             results["over"] += 1
             log.warning(
@@ -72,15 +75,18 @@ async def apply(declared: Declared, calls: RecurrenceCalls, calendar_calls: Cale
             )
         else:
             results[WORDS[answer.result]] += 1
+    for topic, entry in {entry.spec.topic: entry for entry in declared.recurrences}.items():
+        await _insist(entry, partial(calls.settle, topic))  # one wait for all: a file may have a thousand
     if declared.recurrences:
         log.info("recurrences are as their file says", extra=dict(results))
 
 
-async def _put(entry: Placed, put: Callable[[Request], Awaitable[Answer]], request: Request) -> Answer:
+async def _insist(entry: Placed, call: Callable[[], Awaitable[T]]) -> T:
+    """Call until Redis takes it. Raises `SettingsError`, `RuleOver`, and what is not mended by time."""
     pause = FIRST_PAUSE
     while True:
         try:
-            return await put(request)
+            return await call()
         except RuleOver:
             raise
         except InvalidField as failure:

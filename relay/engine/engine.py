@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import chain, groupby
@@ -251,6 +252,16 @@ class Engine:
         if level.waits:
             end_call_with(DurabilityMissed)
         return level
+
+    @contextmanager
+    def durably(self, topic: str, asked: Durability = STORED) -> Iterator[Durability]:
+        """Within the block each change waits until it has the durability that the topic has or that was asked
+        for, which the block is given. What belongs to no topic, whose name is empty then, has that of the
+        settings' defaults. For calls that share no script call with others: `schedule`, `schedule_many` and
+        `cancel` are told what was asked for."""
+        level = self._level(topic, asked)
+        with needing(level):
+            yield level
 
     async def schedule(self, topic: str, timer: NewTimer, asked: Durability = STORED) -> Scheduled:
         """Store a timer; see `TimerStore.schedule`. Concurrent calls share a script call. Raises

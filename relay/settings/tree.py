@@ -604,7 +604,7 @@ class PolicySettings(Section):
     durability: Annotated[str, AfterValidator(rules.durability)] = field(
         "stored",
         "",
-        "What the OK of Schedule and Cancel means: `stored`; `fsync`, on the server's disk; `replicas:1` to "
+        "What the OK of a change means: `stored`; `fsync`, on the server's disk; `replicas:1` to "
         "`replicas:5`, at this number of replicas; both as in `fsync+replicas:1`. A call may ask for more. "
         "See [durability.md](../how-to/durability.md).",
     )

@@ -190,20 +190,24 @@ class Recurrence(_message.Message):
     def __init__(self, spec: _Optional[_Union[RecurrenceSpec, _Mapping]] = ..., version: _Optional[int] = ..., next_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_timer_id: _Optional[str] = ..., last_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_waits: bool = ..., runs: _Optional[int] = ..., left_out: _Optional[_Mapping[str, int]] = ..., buffered_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., pause_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., pause_note: _Optional[str] = ..., tzdata: _Optional[str] = ..., to_fill: _Optional[int] = ..., missing_calendars: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class PutRecurrenceRequest(_message.Message):
-    __slots__ = ("recurrence", "if_version")
+    __slots__ = ("recurrence", "if_version", "durability")
     RECURRENCE_FIELD_NUMBER: _ClassVar[int]
     IF_VERSION_FIELD_NUMBER: _ClassVar[int]
+    DURABILITY_FIELD_NUMBER: _ClassVar[int]
     recurrence: RecurrenceSpec
     if_version: int
-    def __init__(self, recurrence: _Optional[_Union[RecurrenceSpec, _Mapping]] = ..., if_version: _Optional[int] = ...) -> None: ...
+    durability: str
+    def __init__(self, recurrence: _Optional[_Union[RecurrenceSpec, _Mapping]] = ..., if_version: _Optional[int] = ..., durability: _Optional[str] = ...) -> None: ...
 
 class PutRecurrenceResponse(_message.Message):
-    __slots__ = ("recurrence", "result")
+    __slots__ = ("recurrence", "result", "reached")
     RECURRENCE_FIELD_NUMBER: _ClassVar[int]
     RESULT_FIELD_NUMBER: _ClassVar[int]
+    REACHED_FIELD_NUMBER: _ClassVar[int]
     recurrence: Recurrence
     result: PutResult
-    def __init__(self, recurrence: _Optional[_Union[Recurrence, _Mapping]] = ..., result: _Optional[_Union[PutResult, str]] = ...) -> None: ...
+    reached: str
+    def __init__(self, recurrence: _Optional[_Union[Recurrence, _Mapping]] = ..., result: _Optional[_Union[PutResult, str]] = ..., reached: _Optional[str] = ...) -> None: ...
 
 class GetRecurrenceRequest(_message.Message):
     __slots__ = ("topic", "recurrence_id")
@@ -274,94 +278,114 @@ class PreviewRecurrenceResponse(_message.Message):
     def __init__(self, instants: _Optional[_Iterable[_Union[NominalInstant, _Mapping]]] = ..., tzdata: _Optional[str] = ...) -> None: ...
 
 class PauseRecurrenceRequest(_message.Message):
-    __slots__ = ("topic", "recurrence_id", "note")
+    __slots__ = ("topic", "recurrence_id", "note", "durability")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     RECURRENCE_ID_FIELD_NUMBER: _ClassVar[int]
     NOTE_FIELD_NUMBER: _ClassVar[int]
+    DURABILITY_FIELD_NUMBER: _ClassVar[int]
     topic: str
     recurrence_id: str
     note: str
-    def __init__(self, topic: _Optional[str] = ..., recurrence_id: _Optional[str] = ..., note: _Optional[str] = ...) -> None: ...
+    durability: str
+    def __init__(self, topic: _Optional[str] = ..., recurrence_id: _Optional[str] = ..., note: _Optional[str] = ..., durability: _Optional[str] = ...) -> None: ...
 
 class PauseRecurrenceResponse(_message.Message):
-    __slots__ = ("recurrence",)
+    __slots__ = ("recurrence", "reached")
     RECURRENCE_FIELD_NUMBER: _ClassVar[int]
+    REACHED_FIELD_NUMBER: _ClassVar[int]
     recurrence: Recurrence
-    def __init__(self, recurrence: _Optional[_Union[Recurrence, _Mapping]] = ...) -> None: ...
+    reached: str
+    def __init__(self, recurrence: _Optional[_Union[Recurrence, _Mapping]] = ..., reached: _Optional[str] = ...) -> None: ...
 
 class ResumeRecurrenceRequest(_message.Message):
-    __slots__ = ("topic", "recurrence_id")
+    __slots__ = ("topic", "recurrence_id", "durability")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     RECURRENCE_ID_FIELD_NUMBER: _ClassVar[int]
+    DURABILITY_FIELD_NUMBER: _ClassVar[int]
     topic: str
     recurrence_id: str
-    def __init__(self, topic: _Optional[str] = ..., recurrence_id: _Optional[str] = ...) -> None: ...
+    durability: str
+    def __init__(self, topic: _Optional[str] = ..., recurrence_id: _Optional[str] = ..., durability: _Optional[str] = ...) -> None: ...
 
 class ResumeRecurrenceResponse(_message.Message):
-    __slots__ = ("recurrence",)
+    __slots__ = ("recurrence", "reached")
     RECURRENCE_FIELD_NUMBER: _ClassVar[int]
+    REACHED_FIELD_NUMBER: _ClassVar[int]
     recurrence: Recurrence
-    def __init__(self, recurrence: _Optional[_Union[Recurrence, _Mapping]] = ...) -> None: ...
+    reached: str
+    def __init__(self, recurrence: _Optional[_Union[Recurrence, _Mapping]] = ..., reached: _Optional[str] = ...) -> None: ...
 
 class TriggerRecurrenceRequest(_message.Message):
-    __slots__ = ("topic", "recurrence_id")
+    __slots__ = ("topic", "recurrence_id", "durability")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     RECURRENCE_ID_FIELD_NUMBER: _ClassVar[int]
+    DURABILITY_FIELD_NUMBER: _ClassVar[int]
     topic: str
     recurrence_id: str
-    def __init__(self, topic: _Optional[str] = ..., recurrence_id: _Optional[str] = ...) -> None: ...
+    durability: str
+    def __init__(self, topic: _Optional[str] = ..., recurrence_id: _Optional[str] = ..., durability: _Optional[str] = ...) -> None: ...
 
 class TriggerRecurrenceResponse(_message.Message):
-    __slots__ = ("timer_id",)
+    __slots__ = ("timer_id", "reached")
     TIMER_ID_FIELD_NUMBER: _ClassVar[int]
+    REACHED_FIELD_NUMBER: _ClassVar[int]
     timer_id: str
-    def __init__(self, timer_id: _Optional[str] = ...) -> None: ...
+    reached: str
+    def __init__(self, timer_id: _Optional[str] = ..., reached: _Optional[str] = ...) -> None: ...
 
 class BackfillRecurrenceRequest(_message.Message):
-    __slots__ = ("topic", "recurrence_id", "start_time", "end_time", "interval", "overlap")
+    __slots__ = ("topic", "recurrence_id", "start_time", "end_time", "interval", "overlap", "durability")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     RECURRENCE_ID_FIELD_NUMBER: _ClassVar[int]
     START_TIME_FIELD_NUMBER: _ClassVar[int]
     END_TIME_FIELD_NUMBER: _ClassVar[int]
     INTERVAL_FIELD_NUMBER: _ClassVar[int]
     OVERLAP_FIELD_NUMBER: _ClassVar[int]
+    DURABILITY_FIELD_NUMBER: _ClassVar[int]
     topic: str
     recurrence_id: str
     start_time: _timestamp_pb2.Timestamp
     end_time: _timestamp_pb2.Timestamp
     interval: _duration_pb2.Duration
     overlap: OverlapPolicy
-    def __init__(self, topic: _Optional[str] = ..., recurrence_id: _Optional[str] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., interval: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., overlap: _Optional[_Union[OverlapPolicy, str]] = ...) -> None: ...
+    durability: str
+    def __init__(self, topic: _Optional[str] = ..., recurrence_id: _Optional[str] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., interval: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., overlap: _Optional[_Union[OverlapPolicy, str]] = ..., durability: _Optional[str] = ...) -> None: ...
 
 class BackfillRecurrenceResponse(_message.Message):
-    __slots__ = ("occurrences", "first_time", "last_time", "waiting")
+    __slots__ = ("occurrences", "first_time", "last_time", "waiting", "reached")
     OCCURRENCES_FIELD_NUMBER: _ClassVar[int]
     FIRST_TIME_FIELD_NUMBER: _ClassVar[int]
     LAST_TIME_FIELD_NUMBER: _ClassVar[int]
     WAITING_FIELD_NUMBER: _ClassVar[int]
+    REACHED_FIELD_NUMBER: _ClassVar[int]
     occurrences: int
     first_time: _timestamp_pb2.Timestamp
     last_time: _timestamp_pb2.Timestamp
     waiting: int
-    def __init__(self, occurrences: _Optional[int] = ..., first_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., waiting: _Optional[int] = ...) -> None: ...
+    reached: str
+    def __init__(self, occurrences: _Optional[int] = ..., first_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., waiting: _Optional[int] = ..., reached: _Optional[str] = ...) -> None: ...
 
 class DeleteRecurrenceRequest(_message.Message):
-    __slots__ = ("topic", "recurrence_id", "cancel_waiting")
+    __slots__ = ("topic", "recurrence_id", "cancel_waiting", "durability")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     RECURRENCE_ID_FIELD_NUMBER: _ClassVar[int]
     CANCEL_WAITING_FIELD_NUMBER: _ClassVar[int]
+    DURABILITY_FIELD_NUMBER: _ClassVar[int]
     topic: str
     recurrence_id: str
     cancel_waiting: bool
-    def __init__(self, topic: _Optional[str] = ..., recurrence_id: _Optional[str] = ..., cancel_waiting: bool = ...) -> None: ...
+    durability: str
+    def __init__(self, topic: _Optional[str] = ..., recurrence_id: _Optional[str] = ..., cancel_waiting: bool = ..., durability: _Optional[str] = ...) -> None: ...
 
 class DeleteRecurrenceResponse(_message.Message):
-    __slots__ = ("deleted", "cancelled")
+    __slots__ = ("deleted", "cancelled", "reached")
     DELETED_FIELD_NUMBER: _ClassVar[int]
     CANCELLED_FIELD_NUMBER: _ClassVar[int]
+    REACHED_FIELD_NUMBER: _ClassVar[int]
     deleted: bool
     cancelled: int
-    def __init__(self, deleted: bool = ..., cancelled: _Optional[int] = ...) -> None: ...
+    reached: str
+    def __init__(self, deleted: bool = ..., cancelled: _Optional[int] = ..., reached: _Optional[str] = ...) -> None: ...
 
 class GetRecurrenceHistoryRequest(_message.Message):
     __slots__ = ("topic", "recurrence_id", "limit")
@@ -410,18 +434,22 @@ class Calendar(_message.Message):
     def __init__(self, name: _Optional[str] = ..., dates: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class PutCalendarRequest(_message.Message):
-    __slots__ = ("calendar",)
+    __slots__ = ("calendar", "durability")
     CALENDAR_FIELD_NUMBER: _ClassVar[int]
+    DURABILITY_FIELD_NUMBER: _ClassVar[int]
     calendar: Calendar
-    def __init__(self, calendar: _Optional[_Union[Calendar, _Mapping]] = ...) -> None: ...
+    durability: str
+    def __init__(self, calendar: _Optional[_Union[Calendar, _Mapping]] = ..., durability: _Optional[str] = ...) -> None: ...
 
 class PutCalendarResponse(_message.Message):
-    __slots__ = ("calendar", "result")
+    __slots__ = ("calendar", "result", "reached")
     CALENDAR_FIELD_NUMBER: _ClassVar[int]
     RESULT_FIELD_NUMBER: _ClassVar[int]
+    REACHED_FIELD_NUMBER: _ClassVar[int]
     calendar: Calendar
     result: PutResult
-    def __init__(self, calendar: _Optional[_Union[Calendar, _Mapping]] = ..., result: _Optional[_Union[PutResult, str]] = ...) -> None: ...
+    reached: str
+    def __init__(self, calendar: _Optional[_Union[Calendar, _Mapping]] = ..., result: _Optional[_Union[PutResult, str]] = ..., reached: _Optional[str] = ...) -> None: ...
 
 class GetCalendarRequest(_message.Message):
     __slots__ = ("name",)
@@ -446,13 +474,17 @@ class ListCalendarsResponse(_message.Message):
     def __init__(self, calendars: _Optional[_Iterable[_Union[Calendar, _Mapping]]] = ...) -> None: ...
 
 class DeleteCalendarRequest(_message.Message):
-    __slots__ = ("name",)
+    __slots__ = ("name", "durability")
     NAME_FIELD_NUMBER: _ClassVar[int]
+    DURABILITY_FIELD_NUMBER: _ClassVar[int]
     name: str
-    def __init__(self, name: _Optional[str] = ...) -> None: ...
+    durability: str
+    def __init__(self, name: _Optional[str] = ..., durability: _Optional[str] = ...) -> None: ...
 
 class DeleteCalendarResponse(_message.Message):
-    __slots__ = ("deleted",)
+    __slots__ = ("deleted", "reached")
     DELETED_FIELD_NUMBER: _ClassVar[int]
+    REACHED_FIELD_NUMBER: _ClassVar[int]
     deleted: bool
-    def __init__(self, deleted: bool = ...) -> None: ...
+    reached: str
+    def __init__(self, deleted: bool = ..., reached: _Optional[str] = ...) -> None: ...

@@ -184,20 +184,24 @@ class CancelResponse(_message.Message):
     def __init__(self, cancelled: bool = ..., result: _Optional[_Union[_timer_pb2.ChangeResult, str]] = ..., message: _Optional[str] = ..., delivery_under_way: bool = ..., reached: _Optional[str] = ...) -> None: ...
 
 class RunTimerRequest(_message.Message):
-    __slots__ = ("topic", "timer_id")
+    __slots__ = ("topic", "timer_id", "durability")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     TIMER_ID_FIELD_NUMBER: _ClassVar[int]
+    DURABILITY_FIELD_NUMBER: _ClassVar[int]
     topic: str
     timer_id: str
-    def __init__(self, topic: _Optional[str] = ..., timer_id: _Optional[str] = ...) -> None: ...
+    durability: str
+    def __init__(self, topic: _Optional[str] = ..., timer_id: _Optional[str] = ..., durability: _Optional[str] = ...) -> None: ...
 
 class RunTimerResponse(_message.Message):
-    __slots__ = ("result", "delivery_under_way")
+    __slots__ = ("result", "delivery_under_way", "reached")
     RESULT_FIELD_NUMBER: _ClassVar[int]
     DELIVERY_UNDER_WAY_FIELD_NUMBER: _ClassVar[int]
+    REACHED_FIELD_NUMBER: _ClassVar[int]
     result: _timer_pb2.ChangeResult
     delivery_under_way: bool
-    def __init__(self, result: _Optional[_Union[_timer_pb2.ChangeResult, str]] = ..., delivery_under_way: bool = ...) -> None: ...
+    reached: str
+    def __init__(self, result: _Optional[_Union[_timer_pb2.ChangeResult, str]] = ..., delivery_under_way: bool = ..., reached: _Optional[str] = ...) -> None: ...
 
 class GetTimerRequest(_message.Message):
     __slots__ = ("topic", "timer_id")

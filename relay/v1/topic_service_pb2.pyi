@@ -101,32 +101,40 @@ class GetTopicResponse(_message.Message):
     def __init__(self, topic: _Optional[_Union[Topic, _Mapping]] = ...) -> None: ...
 
 class PauseTopicRequest(_message.Message):
-    __slots__ = ("topic", "until", "duration")
+    __slots__ = ("topic", "until", "duration", "durability")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     UNTIL_FIELD_NUMBER: _ClassVar[int]
     DURATION_FIELD_NUMBER: _ClassVar[int]
+    DURABILITY_FIELD_NUMBER: _ClassVar[int]
     topic: str
     until: _timestamp_pb2.Timestamp
     duration: _duration_pb2.Duration
-    def __init__(self, topic: _Optional[str] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., duration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    durability: str
+    def __init__(self, topic: _Optional[str] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., duration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., durability: _Optional[str] = ...) -> None: ...
 
 class PauseTopicResponse(_message.Message):
-    __slots__ = ("topic",)
+    __slots__ = ("topic", "reached")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
+    REACHED_FIELD_NUMBER: _ClassVar[int]
     topic: Topic
-    def __init__(self, topic: _Optional[_Union[Topic, _Mapping]] = ...) -> None: ...
+    reached: str
+    def __init__(self, topic: _Optional[_Union[Topic, _Mapping]] = ..., reached: _Optional[str] = ...) -> None: ...
 
 class ResumeTopicRequest(_message.Message):
-    __slots__ = ("topic",)
+    __slots__ = ("topic", "durability")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
+    DURABILITY_FIELD_NUMBER: _ClassVar[int]
     topic: str
-    def __init__(self, topic: _Optional[str] = ...) -> None: ...
+    durability: str
+    def __init__(self, topic: _Optional[str] = ..., durability: _Optional[str] = ...) -> None: ...
 
 class ResumeTopicResponse(_message.Message):
-    __slots__ = ("topic",)
+    __slots__ = ("topic", "reached")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
+    REACHED_FIELD_NUMBER: _ClassVar[int]
     topic: Topic
-    def __init__(self, topic: _Optional[_Union[Topic, _Mapping]] = ...) -> None: ...
+    reached: str
+    def __init__(self, topic: _Optional[_Union[Topic, _Mapping]] = ..., reached: _Optional[str] = ...) -> None: ...
 
 class ReshardTopicRequest(_message.Message):
     __slots__ = ("topic", "partitions", "max_rate")
@@ -228,29 +236,37 @@ class GetDeadLetterResponse(_message.Message):
     def __init__(self, dead_letter: _Optional[_Union[DeadLetter, _Mapping]] = ...) -> None: ...
 
 class RedriveDeadLettersRequest(_message.Message):
-    __slots__ = ("topic", "dead_ids")
+    __slots__ = ("topic", "dead_ids", "durability")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     DEAD_IDS_FIELD_NUMBER: _ClassVar[int]
+    DURABILITY_FIELD_NUMBER: _ClassVar[int]
     topic: str
     dead_ids: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, topic: _Optional[str] = ..., dead_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+    durability: str
+    def __init__(self, topic: _Optional[str] = ..., dead_ids: _Optional[_Iterable[str]] = ..., durability: _Optional[str] = ...) -> None: ...
 
 class RedriveDeadLettersResponse(_message.Message):
-    __slots__ = ("results",)
+    __slots__ = ("results", "reached")
     RESULTS_FIELD_NUMBER: _ClassVar[int]
+    REACHED_FIELD_NUMBER: _ClassVar[int]
     results: _containers.RepeatedScalarFieldContainer[RedriveResult]
-    def __init__(self, results: _Optional[_Iterable[_Union[RedriveResult, str]]] = ...) -> None: ...
+    reached: str
+    def __init__(self, results: _Optional[_Iterable[_Union[RedriveResult, str]]] = ..., reached: _Optional[str] = ...) -> None: ...
 
 class PurgeDeadLettersRequest(_message.Message):
-    __slots__ = ("topic", "dead_ids")
+    __slots__ = ("topic", "dead_ids", "durability")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     DEAD_IDS_FIELD_NUMBER: _ClassVar[int]
+    DURABILITY_FIELD_NUMBER: _ClassVar[int]
     topic: str
     dead_ids: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, topic: _Optional[str] = ..., dead_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+    durability: str
+    def __init__(self, topic: _Optional[str] = ..., dead_ids: _Optional[_Iterable[str]] = ..., durability: _Optional[str] = ...) -> None: ...
 
 class PurgeDeadLettersResponse(_message.Message):
-    __slots__ = ("purged",)
+    __slots__ = ("purged", "reached")
     PURGED_FIELD_NUMBER: _ClassVar[int]
+    REACHED_FIELD_NUMBER: _ClassVar[int]
     purged: int
-    def __init__(self, purged: _Optional[int] = ...) -> None: ...
+    reached: str
+    def __init__(self, purged: _Optional[int] = ..., reached: _Optional[str] = ...) -> None: ...

@@ -22,6 +22,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 
 from relay.core import validate
+from relay.core.durability import STORED
 from relay.core.errors import InvalidField
 from relay.core.instants import SECOND
 from relay.core.timers import Content
@@ -264,11 +265,19 @@ def _take_message(message: Any, value: Any, path: str) -> None:
 
 
 def write(message: Message) -> dict[str, Any]:
-    """Return a message as protobuf's JSON, with the names of the proto, and with empty fields."""
+    """Return a message as protobuf's JSON, with the names of the proto, and with empty fields. The durability
+    that it stands for is written in full: gRPC leaves `stored` out."""
     value: dict[str, Any] = json_format.MessageToDict(
         message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
     )
+    if "reached" in value:
+        value["reached"] = reached(value["reached"])
     return value
+
+
+def reached(said: str) -> str:
+    """The durability of an answer in full."""
+    return said or str(STORED)
 
 
 def drop_content(value: dict[str, Any]) -> None:

@@ -59,6 +59,15 @@ class ApiCall:
         body = self.body if body is None else body
         self.given |= forms.read(message, body, path=path, without=without, also=also)
 
+    def read_beside(self, request: Message, inner: Message, about: tuple[str, ...]) -> None:
+        """Fill a message from the body, in which those of its fields that are named in `about` stand beside
+        the fields of the message within it. What the path says may not be in the body."""
+        body = self.body
+        if isinstance(body, Mapping):
+            self.read(request, {name: value for name, value in body.items() if name in about})
+            body = {name: value for name, value in body.items() if name not in about}
+        self.read(inner, body, without=tuple(self.path), also=about)
+
     def read_query(self, message: Message) -> bool:
         """Fill `message` from its parameters in the query; return whether there were any."""
         fields = message.DESCRIPTOR.fields_by_name

@@ -6,7 +6,6 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from relay.core.durability import STORED as STORED_LEVEL
 from relay.core.errors import InvalidField
 from relay.v1 import timer_pb2 as pb
 from relay.v1 import timer_service_pb2 as service
@@ -20,24 +19,20 @@ ABOUT = ("mode", "on_conflict", "condition", "durability")
 
 async def schedule(calls: Calls, call: ApiCall) -> Answer:
     """Handle `POST`: the timer_id is in the body, or the relay makes one."""
-    return await _schedule(calls, call, without=("topic",))
+    return await _schedule(calls, call)
 
 
 async def put(calls: Calls, call: ApiCall) -> Answer:
     """Handle `PUT`: the timer_id is in the path, so that a repeated call changes nothing."""
-    return await _schedule(calls, call, without=("topic", "timer_id"))
+    return await _schedule(calls, call)
 
 
-async def _schedule(calls: Calls, call: ApiCall, *, without: tuple[str, ...]) -> Answer:
+async def _schedule(calls: Calls, call: ApiCall) -> Answer:
     request = service.ScheduleRequest()
-    body = call.body
-    if isinstance(body, dict):
-        call.read(request, {name: value for name, value in body.items() if name in ABOUT})
-        body = {name: value for name, value in body.items() if name not in ABOUT}
-    call.read(request.timer, body, without=without, also=ABOUT)
-    for name in without:
-        setattr(request.timer, name, call.path[name])
-    if "timer_id" in without and not request.timer.timer_id:  # the relay would make one
+    call.read_beside(request, request.timer, ABOUT)
+    for name, value in call.path.items():
+        setattr(request.timer, name, value)
+    if "timer_id" in call.path and not request.timer.timer_id:  # the relay would make one
         raise InvalidField("timer_id", "is empty; name the timer in the path")
     answer = await calls.timers.schedule(request, call.trace)
     stored = answer.result in STORED
@@ -72,7 +67,7 @@ async def batch(calls: Calls, call: ApiCall) -> Answer:
     for result in value["results"]:
         if "scheduled" in result:
             forms.drop_content(result["scheduled"].get("timer", {}))
-            _say_reached(result["scheduled"])
+            result["scheduled"]["reached"] = forms.reached(result["scheduled"]["reached"])
     return Answer(value)
 
 
@@ -90,9 +85,7 @@ async def cancel(calls: Calls, call: ApiCall) -> Answer:
     conditional = call.read_query(request.condition)
     answer = await calls.timers.cancel(request)
     kept = answer.result in (pb.CHANGE_RESULT_IN_FLIGHT, pb.CHANGE_RESULT_UNCHANGED)
-    value = forms.write(answer)
-    _say_reached(value)
-    return Answer(value, held=not (conditional and kept))
+    return Answer(forms.write(answer), held=not (conditional and kept))
 
 
 async def run(calls: Calls, call: ApiCall) -> Answer:
@@ -120,16 +113,9 @@ async def page(calls: Calls, call: ApiCall) -> Answer:
 def _brief(message: Message) -> dict[str, Any]:
     """Remove the fields of timers that only `get` fills."""
     value = forms.write(message)
-    _say_reached(value)
     for timer in (value.get("timer"), *value.get("timers", ())):
         forms.drop_content(timer or {})
     return value
-
-
-def _say_reached(value: dict[str, Any]) -> None:
-    """Write the durability of an answer in full: gRPC leaves `stored` out."""
-    if value.get("reached") == "":
-        value["reached"] = str(STORED_LEVEL)
 
 
 TIMERS = "/v1/topics/{topic}/timers"

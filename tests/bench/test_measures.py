@@ -15,7 +15,7 @@ from bench.harness.rows import Key
 from bench.harness.server import NotEmpty, server
 from bench.harness.timers import load_due
 from bench.harness.world import World, Wrong
-from bench.measures import lateness, peers, relays
+from bench.measures import lateness, peers, persistence, relays
 from bench.peers import catalogue
 from bench.peers.install import Installed, Missing
 from tests.bench import forking
@@ -34,6 +34,7 @@ def _forked(monkeypatch: pytest.MonkeyPatch) -> None:
 def _python_peers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peers, "PEERS", PYTHON_PEERS)
     monkeypatch.setattr(lateness, "PEERS", PYTHON_PEERS)
+    monkeypatch.setattr(persistence, "PEERS", PYTHON_PEERS)
 
 
 @pytest.mark.slow

@@ -82,7 +82,7 @@ class Double(timer_service_pb2_grpc.TimerServiceServicer):
             cancelled=found, result=result, delivery_under_way=under_way, reached=reached
         )
 
-    def _reached(self, request: pb.ScheduleRequest | pb.CancelRequest) -> str:
+    def _reached(self, request: pb.ScheduleRequest | pb.CancelRequest | pb.RunTimerRequest) -> str:
         return request.durability if self.knows_durability else ""
 
     def RunTimer(self, request: pb.RunTimerRequest, context: Any) -> pb.RunTimerResponse:
@@ -91,7 +91,7 @@ class Double(timer_service_pb2_grpc.TimerServiceServicer):
             context.abort(grpc.StatusCode.NOT_FOUND, "no such timer")
         leased = self._under_way(request)
         result = timer_pb2.CHANGE_RESULT_IN_FLIGHT if leased else timer_pb2.CHANGE_RESULT_RUN
-        return pb.RunTimerResponse(result=result, delivery_under_way=leased)
+        return pb.RunTimerResponse(result=result, delivery_under_way=leased, reached=self._reached(request))
 
     def GetTimer(self, request: pb.GetTimerRequest, context: Any) -> pb.GetTimerResponse:
         self._refuse(context)

@@ -14,6 +14,7 @@ from relay.core.instants import SECOND, spread_of
 from relay.core.outcomes import ClaimRequest, Verb
 from relay.core.timers import NewTimer
 from relay.pipeline.jobs.job import translated
+from relay.pipeline.spark.redis_target import Target, TopicRules
 from relay.pipeline.timers_source import TimersDataSource
 from relay.store.bulk.scanning import LEAST
 from relay.store.codec import envelope
@@ -21,6 +22,8 @@ from relay.store.keys import KeyNames
 from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
 from tests.settlements import end_of
+from tests.store.test_durability import calls_of
+from tests.worlds.replicated import replicated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -240,6 +243,7 @@ ID_AND_DUE = "timer_id string, due_time timestamp"
         (ID_AND_DUE, {"spread": "-1"}, "spread: is '-1'"),
         (ID_AND_DUE, {"spread": "nan"}, "spread: is 'nan'"),
         (ID_AND_DUE, {"on_conflict": "keep"}, "on_conflict: is 'keep'; give replace or keep_earliest"),
+        (ID_AND_DUE, {"durability": "sync"}, "durability: 'sync' is not a durability; give stored"),
         (ID_AND_DUE, {"on_conflict": "keep_latest"}, "run_id: is missing"),
     ],
 )
@@ -314,3 +318,19 @@ def test_an_id_that_is_no_text(timers: Timers) -> None:
         client.hset(payloads, b"good", b"")
     found = {row["timer_id"]: (row["state"], row["payload"]) for row in timers.rows(timers.read())}
     assert found == {"\\xff\x00a": ("unreadable", None), "good": ("pending", b"")}
+
+
+def test_a_task_ends_once_its_timers_are_durable(timers: Timers) -> None:
+    """Each waits once, behind all of its batches: for what was asked for, or for the topic's own level."""
+    rows = [(f"{number:04}", DUE, b"x") for number in range(1_200)]
+    frame = timers.spark.createDataFrame(rows, BAD_SCHEMA).repartition(2)
+    with replicated() as (master, _):
+        target = Target(master.url, own={timers.topic: TopicRules(durability="replicas:1")})
+        for options in ({"redis_url": master.url, "durability": "replicas:1"}, target.options()):
+            before = calls_of(master, "wait")
+            timers.write(frame, **options)
+            assert calls_of(master, "wait") == before + 2
+        assert master.control.zcard(f"timers_timeline:{timers.topic}") == 1_200
+        with pytest.raises(PySparkException, match="durability: replicas:2 needs 2 replicas"):
+            timers.write(frame, redis_url=master.url, topic="refused", durability="replicas:2")
+        assert not master.control.exists("timers_timeline:refused")

@@ -198,7 +198,8 @@ async def test_what_is_being_delivered(api: Api) -> None:
     delivery = await stream.delivery()
     assert (await api.get("a"))["state"] == "TIMER_STATE_LEASED"
     running = await api.call("POST", f"{TIMERS}/a:run", {})
-    assert running.value == {"result": "CHANGE_RESULT_IN_FLIGHT", "delivery_under_way": True}
+    told = {"result": "CHANGE_RESULT_IN_FLIGHT", "delivery_under_way": True, "reached": "stored"}
+    assert running.value == told
     assert (await api.call("DELETE", f"{TIMERS}/a?only_if_pending=true")).status == 412
     listed = await api.call("GET", f"{TIMERS}?state=leased")
     assert [timer["timer_id"] for timer in listed.value["timers"]] == ["a"]

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
+from relay.api import replies, translate
 from relay.api.recurring.calls import PUTS
+from relay.core.durability import STORED, Durability
 from relay.core.errors import CalendarNotFound
 from relay.core.recurring.calendars import KnownCalendars, calendar_dates, calendar_name, is_date
 from relay.core.recurring.recurrence import Put
 from relay.v1 import recurrence_service_pb2 as pb
+
+NO_TOPIC = ""
 
 
 class ChangesCalendars(Protocol):
@@ -36,6 +41,10 @@ class CalendarKeeper(Protocol):
         """The calendars."""
         ...
 
+    def durably(self, topic: str, asked: Durability) -> AbstractContextManager[Durability]:
+        """See `Engine.durably`."""
+        ...
+
 
 class CalendarCalls:
     """See `proto/relay/v1/recurrence_service.proto`. Every failure is raised as a `ServiceError`."""
@@ -43,11 +52,16 @@ class CalendarCalls:
     def __init__(self, engine: CalendarKeeper) -> None:
         self._engine = engine
 
-    async def put(self, request: pb.PutCalendarRequest) -> pb.PutCalendarResponse:
-        """Keep a calendar. Raises `InvalidField`."""
+    async def put(self, request: pb.PutCalendarRequest, *, waits: bool = True) -> pb.PutCalendarResponse:
+        """Keep a calendar; without `waits` it is `stored`. All are in one key, so whoever waits for one waits
+        for those before it, too. Raises `InvalidField`."""
         name, dates = checked(request.calendar)
-        result = await self._engine.calendars.put(name, dates)
-        return pb.PutCalendarResponse(calendar=message(name, dates), result=PUTS[result])
+        asked = translate.durability(request.durability)
+        with self._engine.durably(NO_TOPIC, asked) if waits else nullcontext(STORED) as level:
+            result = await self._engine.calendars.put(name, dates)
+        return pb.PutCalendarResponse(
+            calendar=message(name, dates), result=PUTS[result], reached=replies.reached(level)
+        )
 
     async def get(self, request: pb.GetCalendarRequest) -> pb.GetCalendarResponse:
         """Read a calendar. Raises `CalendarNotFound`."""
@@ -67,7 +81,9 @@ class CalendarCalls:
     async def delete(self, request: pb.DeleteCalendarRequest) -> pb.DeleteCalendarResponse:
         """Remove a calendar. Raises `InvalidField`."""
         name = calendar_name("name", request.name)
-        return pb.DeleteCalendarResponse(deleted=await self._engine.calendars.remove(name))
+        with self._engine.durably(NO_TOPIC, translate.durability(request.durability)) as level:
+            deleted = await self._engine.calendars.remove(name)
+        return pb.DeleteCalendarResponse(deleted=deleted, reached=replies.reached(level))
 
 
 def checked(calendar: pb.Calendar) -> tuple[str, tuple[str, ...]]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
-from relay.api import times
+from relay.api import replies, times, translate
 from relay.api.recurring import values
 from relay.core import validate
+from relay.core.durability import STORED, Durability
 from relay.core.errors import InvalidField
 from relay.core.ports import MAX_PER_CALL
 from relay.core.recurring.recurrence import Put, Recurrence, StoredRecurrence
@@ -55,6 +57,10 @@ class RecurrenceKeeper(Protocol):  # see 0095
         """Return the topic's limit."""
         ...
 
+    def durably(self, topic: str, asked: Durability) -> AbstractContextManager[Durability]:
+        """See `Engine.durably`."""
+        ...
+
     async def cancel_occurrences(self, topic: str, recurrence_id: str) -> int:
         """Remove all occurrences of a recurrence that have not ended, and return how many."""
         ...
@@ -66,16 +72,25 @@ class RecurrenceCalls:
     def __init__(self, engine: RecurrenceKeeper) -> None:
         self._engine = engine
 
-    async def put(self, request: pb.PutRecurrenceRequest) -> pb.PutRecurrenceResponse:
-        """Keep a recurrence. Raises `InvalidField`, `OtherVersion`."""
+    async def put(self, request: pb.PutRecurrenceRequest, *, waits: bool = True) -> pb.PutRecurrenceResponse:
+        """Keep a recurrence. Without `waits` it is `stored`, and the topic's durability is left to `settle`.
+        Raises `InvalidField`, `OtherVersion`."""
         if request.HasField("if_version") and request.if_version < 0:
             raise InvalidField("if_version", f"is {request.if_version}; give 0 or more")
+        if_version = request.if_version if request.HasField("if_version") else None
         with values.fields_of("recurrence."):
             topic, wanted = self.read(request.recurrence)
-            kept, result = await self._engine.recurrences.put(
-                topic, wanted, if_version=request.if_version if request.HasField("if_version") else None
-            )
-        return pb.PutRecurrenceResponse(recurrence=values.recurrence(topic, kept), result=PUTS[result])
+        wait = self._durably(topic, request.durability) if waits else nullcontext(STORED)
+        with wait as level, values.fields_of("recurrence."):
+            kept, result = await self._engine.recurrences.put(topic, wanted, if_version=if_version)
+        return pb.PutRecurrenceResponse(
+            recurrence=values.recurrence(topic, kept), result=PUTS[result], reached=replies.reached(level)
+        )
+
+    async def settle(self, topic: str) -> None:
+        """Wait until all that was put in a topic before has the topic's durability. Raises `StoreError`."""
+        with self._durably(topic, ""):
+            await self._engine.recurrences.settle(topic)
 
     def read(self, spec: pb.RecurrenceSpec) -> tuple[str, Recurrence]:
         """Check and translate a recurrence, which has its topic beside it. Raises `InvalidField`, whose field
@@ -132,21 +147,27 @@ class RecurrenceCalls:
     async def pause(self, request: pb.PauseRecurrenceRequest) -> pb.PauseRecurrenceResponse:
         """Pause a recurrence. Raises `RecurrenceNotFound`, `InvalidField`."""
         topic, recurrence_id = self._names(request)
-        kept = await self._engine.recurrences.pause(topic, recurrence_id, values.note(request.note))
-        return pb.PauseRecurrenceResponse(recurrence=values.recurrence(topic, kept))
+        with self._durably(topic, request.durability) as level:
+            kept = await self._engine.recurrences.pause(topic, recurrence_id, values.note(request.note))
+        return pb.PauseRecurrenceResponse(
+            recurrence=values.recurrence(topic, kept), reached=replies.reached(level)
+        )
 
     async def resume(self, request: pb.ResumeRecurrenceRequest) -> pb.ResumeRecurrenceResponse:
         """End a pause. Raises `RecurrenceNotFound`."""
         topic, recurrence_id = self._names(request)
-        kept = await self._engine.recurrences.resume(topic, recurrence_id)
-        return pb.ResumeRecurrenceResponse(recurrence=values.recurrence(topic, kept))
+        with self._durably(topic, request.durability) as level:
+            kept = await self._engine.recurrences.resume(topic, recurrence_id)
+        return pb.ResumeRecurrenceResponse(
+            recurrence=values.recurrence(topic, kept), reached=replies.reached(level)
+        )
 
     async def trigger(self, request: pb.TriggerRecurrenceRequest) -> pb.TriggerRecurrenceResponse:
         """Make an occurrence now. Raises `RecurrenceNotFound`."""
         topic, recurrence_id = self._names(request)
-        return pb.TriggerRecurrenceResponse(
-            timer_id=await self._engine.recurrences.trigger(topic, recurrence_id)
-        )
+        with self._durably(topic, request.durability) as level:
+            timer_id = await self._engine.recurrences.trigger(topic, recurrence_id)
+        return pb.TriggerRecurrenceResponse(timer_id=timer_id, reached=replies.reached(level))
 
     async def backfill(self, request: pb.BackfillRecurrenceRequest) -> pb.BackfillRecurrenceResponse:
         """Make occurrences for instants that have passed. Raises `RecurrenceNotFound`, `InvalidField`."""
@@ -154,24 +175,27 @@ class RecurrenceCalls:
         since, until = values.between(request)
         apart = validate.delay(times.length("interval", request.interval), "interval")
         overlap = values.backfill_overlap(request)
-        done = await self._engine.recurrences.backfill(
-            topic, recurrence_id, since, until, apart=apart, overlap=overlap
-        )
+        with self._durably(topic, request.durability) as level:
+            done = await self._engine.recurrences.backfill(
+                topic, recurrence_id, since, until, apart=apart, overlap=overlap
+            )
         return pb.BackfillRecurrenceResponse(
             occurrences=done.occurrences,
             first_time=values.moment(done.first),
             last_time=values.moment(done.last),
             waiting=done.waiting,
+            reached=replies.reached(level),
         )
 
     async def delete(self, request: pb.DeleteRecurrenceRequest) -> pb.DeleteRecurrenceResponse:
         """Remove a recurrence, and what waits of it if that is asked for; also where it is gone already, so
         that a call that failed can be made again."""
         topic, recurrence_id = self._names(request)
-        kept = await self._engine.recurrences.remove(topic, recurrence_id)
-        response = pb.DeleteRecurrenceResponse(deleted=kept is not None)
-        if request.cancel_waiting:
-            response.cancelled = await self._engine.cancel_occurrences(topic, recurrence_id)
+        with self._durably(topic, request.durability) as level:
+            kept = await self._engine.recurrences.remove(topic, recurrence_id)
+            response = pb.DeleteRecurrenceResponse(deleted=kept is not None, reached=replies.reached(level))
+            if request.cancel_waiting:
+                response.cancelled = await self._engine.cancel_occurrences(topic, recurrence_id)
         return response
 
     async def history(self, request: pb.GetRecurrenceHistoryRequest) -> pb.GetRecurrenceHistoryResponse:
@@ -185,6 +209,9 @@ class RecurrenceCalls:
             instants=[values.past(each) for each in passed],
             outcomes_missing="" if history.is_recorded(topic) else values.no_journal(topic),
         )
+
+    def _durably(self, topic: str, asked: str) -> AbstractContextManager[Durability]:
+        return self._engine.durably(topic, translate.durability(asked))
 
     def _names(self, request: Named) -> tuple[str, str]:
         return (

@@ -9,12 +9,14 @@ import typer
 
 from relay.cli.pipeline.shared import (
     Conf,
+    Level,
     Master,
     MaxRate,
     Rejects,
     TimeZone,
     group,
     job_errors,
+    level,
     micros,
     pairs,
     run_job,
@@ -126,6 +128,7 @@ def schedule(
         ),
     ] = None,
     max_rate: MaxRate = None,
+    durability: Level = "",
     dry_run: Annotated[
         bool,
         typer.Option("--dry-run", help="Show the first rows as timers, count all rows, and write nothing."),
@@ -162,7 +165,7 @@ def schedule(
     found = settings(config)
     with job_errors():
         job = schedule_job.Schedule(
-            target=Target.of(found),
+            target=Target.of(found, level(durability)),
             source=Source(
                 source,
                 source_format,

@@ -12,6 +12,7 @@ import typer
 
 from relay.cli.terminal.exits import BAD_INPUT, FAILURE, TOO_MANY_REJECTS, UNAVAILABLE, fail
 from relay.cli.terminal.parse import length
+from relay.core.durability import STORED, Durability
 
 if TYPE_CHECKING:
     from relay.settings import Settings
@@ -50,6 +51,24 @@ Rejects = Annotated[
         "--rejects", metavar="PATH", help="The folder for invalid rows, each with the reason, as Parquet."
     ),
 ]
+
+
+Level = Annotated[
+    str,
+    typer.Option(
+        "--durability",
+        metavar="LEVEL",
+        help="End well once all is as durable: fsync, replicas:1, fsync+replicas:1. Default: the topics'.",
+    ),
+]
+
+
+def level(text: str) -> Durability:
+    """Read `--durability`; anything else ends the command."""
+    try:
+        return Durability.parse(text or str(STORED))
+    except ValueError as problem:
+        fail(f"--durability: {problem}", BAD_INPUT)
 
 
 @contextmanager

@@ -10,9 +10,11 @@ import typer
 from relay.cli.pipeline.shared import (
     Conf,
     DryRun,
+    Level,
     Master,
     MaxRate,
     group,
+    level,
     micros,
     run_job,
     settings,
@@ -62,6 +64,7 @@ def sweep(
     ] = "7d",
     take_over: TakeOver = False,
     max_rate: MaxRate = None,
+    durability: Level = "",
     dry_run: DryRun = False,
     master: Master = None,
     conf: Conf = None,
@@ -80,7 +83,9 @@ def sweep(
     ahead, kept = (micros(*each) for each in ((horizon, "--horizon"), (keep, "--keep")))
     seconds = length(wait, "--wait").total_seconds()
     options = SweepOptions(horizon=ahead, rate=max_rate, wait=seconds, take_over=take_over)
-    job = sweep_job.SweepJob(Target.of(settings(config)), cold, options, tuple(topics or ()), kept, dry_run)
+    job = sweep_job.SweepJob(
+        Target.of(settings(config), level(durability)), cold, options, tuple(topics or ()), kept, dry_run
+    )
 
     def work(spark: Any, bar: Any) -> Any:
         return sweep_job.sweep(spark, bar, job)
@@ -190,6 +195,7 @@ def restore(
     ] = None,
     take_over: TakeOver = False,
     max_rate: MaxRate = None,
+    durability: Level = "",
     dry_run: DryRun = False,
     master: Master = None,
     conf: Conf = None,
@@ -205,7 +211,7 @@ def restore(
         from relay.pipeline.jobs import restore as restore_job
         from relay.pipeline.spark.redis_target import Target
     job = restore_job.Restore(
-        Target.of(settings(config)),
+        Target.of(settings(config), level(durability)),
         snapshot,
         tuple(topics or ()),
         work_folder,

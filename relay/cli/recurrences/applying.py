@@ -78,6 +78,7 @@ def apply(
     prune: bool,
     topics: Sequence[str],
     dry_run: bool,
+    durability: str,
     as_json: bool,
 ) -> None:
     """Put what differs, and with `prune` delete what the file doesn't name in its topics and in `topics`."""
@@ -97,9 +98,9 @@ def apply(
             change.print(as_json)
         if not dry_run:
             for calendar in closed:  # first, since rules may name them
-                await client.calendars.put(calendar.entry.name, calendar.entry.dates)
+                await client.calendars.put(calendar.entry.name, calendar.entry.dates, durability=durability)
             for each in found:
-                await _make(client, each)
+                await _make(client, each, durability)
         if not as_json:
             typer.echo(_told([each.change for each in changes], unchanged, dry_run), err=True)
 
@@ -143,14 +144,20 @@ async def _left_over(
     ]
 
 
-async def _make(client: RelayClient, wanted: Difference) -> None:
+async def _make(client: RelayClient, wanted: Difference, durability: str) -> None:
     """Do what was printed, to what it was printed of."""
     if wanted.wanted is None:
-        await client.recurrences.delete(wanted.topic, wanted.recurrence_id)
+        await client.recurrences.delete(wanted.topic, wanted.recurrence_id, durability=durability)
         return
     options = asking.options_of(wanted.wanted)
     try:
-        await client.recur(wanted.recurrence_id, topic=wanted.topic, if_version=wanted.version, **options)
+        await client.recur(
+            wanted.recurrence_id,
+            topic=wanted.topic,
+            if_version=wanted.version,
+            durability=durability,
+            **options,
+        )
     except InvalidArgument as error:
         path = "rule." if error.field in RuleFields.__optional_keys__ else ""
         fail(f"{wanted.place}: {path}{error.message}", BAD_INPUT)

@@ -119,11 +119,14 @@ def put(
     recurrence_id: str,
     given: RecurOptions,
     if_version: int | None,
+    durability: str,
     as_json: bool,
 ) -> None:
     """Keep a recurrence, and show when it fires next."""
     found = connection.ask(
-        lambda client: client.recur(recurrence_id, topic=topic, if_version=if_version, **given)
+        lambda client: client.recur(
+            recurrence_id, topic=topic, if_version=if_version, durability=durability, **given
+        )
     )
     if as_json:
         output.document({**shown.document(found), "result": found.result.value})
@@ -246,27 +249,39 @@ def _arguments(found: Recurrence, names: frozenset[str]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value not in (None, "")}
 
 
-def pause(connection: RelayConnection, topic: str, recurrence_id: str, note: str, as_json: bool) -> None:
+def pause(
+    connection: RelayConnection, topic: str, recurrence_id: str, note: str, durability: str, as_json: bool
+) -> None:
     """Pause a recurrence."""
-    found = connection.ask(lambda client: client.recurrences.pause(topic, recurrence_id, note))
+    found = connection.ask(
+        lambda client: client.recurrences.pause(topic, recurrence_id, note, durability=durability)
+    )
     if as_json:
         output.document(shown.document(found))
     else:
         typer.echo(f"paused {output.name(topic, recurrence_id)} until it is resumed")
 
 
-def resume(connection: RelayConnection, topic: str, recurrence_id: str, as_json: bool) -> None:
+def resume(
+    connection: RelayConnection, topic: str, recurrence_id: str, durability: str, as_json: bool
+) -> None:
     """End a pause."""
-    found = connection.ask(lambda client: client.recurrences.resume(topic, recurrence_id))
+    found = connection.ask(
+        lambda client: client.recurrences.resume(topic, recurrence_id, durability=durability)
+    )
     if as_json:
         output.document(shown.document(found))
     else:
         typer.echo(f"resumed {output.name(topic, recurrence_id)}: {_next(found)}")
 
 
-def trigger(connection: RelayConnection, topic: str, recurrence_id: str, as_json: bool) -> None:
+def trigger(
+    connection: RelayConnection, topic: str, recurrence_id: str, durability: str, as_json: bool
+) -> None:
     """Make an occurrence now."""
-    timer_id = connection.ask(lambda client: client.recurrences.trigger(topic, recurrence_id))
+    timer_id = connection.ask(
+        lambda client: client.recurrences.trigger(topic, recurrence_id, durability=durability)
+    )
     if as_json:
         output.document({"topic": topic, "recurrence_id": recurrence_id, "timer_id": timer_id})
     elif timer_id:
@@ -281,6 +296,7 @@ def backfill(
     topic: str,
     recurrence_id: str,
     given: TypedBackfill,
+    durability: str,
     as_json: bool,
 ) -> None:
     """Make occurrences for instants that have passed."""
@@ -289,7 +305,7 @@ def backfill(
     overlap = cast("BackfillOverlap | None", given.overlap)
     done = connection.ask(
         lambda client: client.recurrences.backfill(
-            topic, recurrence_id, since, until, interval=apart, overlap=overlap
+            topic, recurrence_id, since, until, interval=apart, overlap=overlap, durability=durability
         )
     )
     first, last = shown.iso(done.first_time), shown.iso(done.last_time)
@@ -305,11 +321,18 @@ def backfill(
 
 
 def delete(
-    connection: RelayConnection, topic: str, recurrence_id: str, cancel_waiting: bool, as_json: bool
+    connection: RelayConnection,
+    topic: str,
+    recurrence_id: str,
+    cancel_waiting: bool,
+    durability: str,
+    as_json: bool,
 ) -> None:
     """Remove a recurrence."""
     done = connection.ask(
-        lambda client: client.recurrences.delete(topic, recurrence_id, cancel_waiting=cancel_waiting)
+        lambda client: client.recurrences.delete(
+            topic, recurrence_id, cancel_waiting=cancel_waiting, durability=durability
+        )
     )
     if as_json:
         output.document({"topic": topic, "recurrence_id": recurrence_id, **done._asdict()})

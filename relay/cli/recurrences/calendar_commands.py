@@ -7,7 +7,7 @@ from typing import Annotated, Optional
 
 import typer
 
-from relay.cli.terminal.options import DEFAULT_TARGET, Json, Target, Timeout
+from relay.cli.terminal.options import DEFAULT_TARGET, Durability, Json, Target, Timeout
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -29,6 +29,7 @@ def put(
             "--file", "-f", metavar="FILE", help="Its dates from a file, one a line, or - for standard input."
         ),
     ] = None,
+    durability: Durability = "",
     target: Target = DEFAULT_TARGET,
     timeout: Timeout = None,
     as_json: Json = False,
@@ -40,7 +41,7 @@ def put(
     from relay.cli.recurrences import calendars
     from relay.cli.terminal.relay_connection import RelayConnection
 
-    calendars.put(RelayConnection(target, timeout), name, dates, file, as_json)
+    calendars.put(RelayConnection(target, timeout), name, dates, file, durability, as_json)
 
 
 @app.command()
@@ -65,7 +66,11 @@ def list_(target: Target = DEFAULT_TARGET, timeout: Timeout = None, as_json: Jso
 
 @app.command()
 def delete(
-    name: CalendarName, target: Target = DEFAULT_TARGET, timeout: Timeout = None, as_json: Json = False
+    name: CalendarName,
+    durability: Durability = "",
+    target: Target = DEFAULT_TARGET,
+    timeout: Timeout = None,
+    as_json: Json = False,
 ) -> None:
     """Remove a calendar; exit 3 if there is no such calendar.
 
@@ -74,4 +79,4 @@ def delete(
     from relay.cli.recurrences import calendars
     from relay.cli.terminal.relay_connection import RelayConnection
 
-    calendars.delete(RelayConnection(target, timeout), name, as_json)
+    calendars.delete(RelayConnection(target, timeout), name, durability, as_json)

@@ -21,7 +21,12 @@ MOST_BYTES = 1 << 20
 
 
 def put(
-    connection: RelayConnection, name: str, dates: Sequence[str] | None, file: Path | None, as_json: bool
+    connection: RelayConnection,
+    name: str,
+    dates: Sequence[str] | None,
+    file: Path | None,
+    durability: str,
+    as_json: bool,
 ) -> None:
     """Keep a calendar."""
     if dates and file is not None:
@@ -32,7 +37,7 @@ def put(
             BAD_INPUT,
         )
     days = list(dates or ()) if file is None else read_dates(file)
-    result = connection.ask(lambda client: client.calendars.put(name, days))
+    result = connection.ask(lambda client: client.calendars.put(name, days, durability=durability))
     count = len(set(days))
     if as_json:
         output.document({"name": name, "dates": sorted(set(days)), "result": result.value})
@@ -94,9 +99,9 @@ def list_(connection: RelayConnection, as_json: bool) -> None:
         typer.echo("no calendars", err=True)
 
 
-def delete(connection: RelayConnection, name: str, as_json: bool) -> None:
+def delete(connection: RelayConnection, name: str, durability: str, as_json: bool) -> None:
     """Remove a calendar."""
-    deleted = connection.ask(lambda client: client.calendars.delete(name))
+    deleted = connection.ask(lambda client: client.calendars.delete(name, durability=durability))
     if as_json:
         output.document({"name": name, "deleted": deleted})
     elif deleted:

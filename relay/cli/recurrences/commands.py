@@ -12,6 +12,7 @@ from relay.cli.recurrences.calendar_commands import app as calendars
 from relay.cli.terminal.options import (
     DEFAULT_TARGET,
     RECURRENCES,
+    Durability,
     Json,
     Limit,
     Target,
@@ -202,6 +203,7 @@ def put(
         Optional[int],  # noqa: UP045
         typer.Option("--if-version", min=0, help="Only if it has this version; 0: only if there is none."),
     ] = None,
+    durability: Durability = "",
     target: Target = DEFAULT_TARGET,
     timeout: Timeout = None,
     as_json: Json = False,
@@ -218,7 +220,9 @@ def put(
     content = asking.TypedContent(payload, payload_file, tuple(header or ()), content_type)
     policies = asking.TypedPolicies(overlap, catch_up, catch_up_window, jitter, expire_after, max_runs)
     options = asking.options(rule, content, policies)
-    asking.put(RelayConnection(target, timeout), topic, recurrence_id, options, if_version, as_json)
+    asking.put(
+        RelayConnection(target, timeout), topic, recurrence_id, options, if_version, durability, as_json
+    )
 
 
 @app.command()
@@ -302,6 +306,7 @@ def pause(
     topic: TopicName,
     recurrence_id: RecurrenceId,
     note: Annotated[str, typer.Option("--note", metavar="TEXT", help="Why.")] = "",
+    durability: Durability = "",
     target: Target = DEFAULT_TARGET,
     timeout: Timeout = None,
     as_json: Json = False,
@@ -310,13 +315,14 @@ def pause(
     from relay.cli.recurrences import asking
     from relay.cli.terminal.relay_connection import RelayConnection
 
-    asking.pause(RelayConnection(target, timeout), topic, recurrence_id, note, as_json)
+    asking.pause(RelayConnection(target, timeout), topic, recurrence_id, note, durability, as_json)
 
 
 @app.command()
 def resume(
     topic: TopicName,
     recurrence_id: RecurrenceId,
+    durability: Durability = "",
     target: Target = DEFAULT_TARGET,
     timeout: Timeout = None,
     as_json: Json = False,
@@ -325,13 +331,14 @@ def resume(
     from relay.cli.recurrences import asking
     from relay.cli.terminal.relay_connection import RelayConnection
 
-    asking.resume(RelayConnection(target, timeout), topic, recurrence_id, as_json)
+    asking.resume(RelayConnection(target, timeout), topic, recurrence_id, durability, as_json)
 
 
 @app.command()
 def trigger(
     topic: TopicName,
     recurrence_id: RecurrenceId,
+    durability: Durability = "",
     target: Target = DEFAULT_TARGET,
     timeout: Timeout = None,
     as_json: Json = False,
@@ -340,7 +347,7 @@ def trigger(
     from relay.cli.recurrences import asking
     from relay.cli.terminal.relay_connection import RelayConnection
 
-    asking.trigger(RelayConnection(target, timeout), topic, recurrence_id, as_json)
+    asking.trigger(RelayConnection(target, timeout), topic, recurrence_id, durability, as_json)
 
 
 @app.command()
@@ -365,6 +372,7 @@ def backfill(
             "Default: allow if the recurrence has that, else buffer.",
         ),
     ] = None,
+    durability: Durability = "",
     target: Target = DEFAULT_TARGET,
     timeout: Timeout = None,
     as_json: Json = False,
@@ -374,7 +382,7 @@ def backfill(
     from relay.cli.terminal.relay_connection import RelayConnection
 
     between = asking.TypedBackfill(start, end, interval, overlap)
-    asking.backfill(RelayConnection(target, timeout), topic, recurrence_id, between, as_json)
+    asking.backfill(RelayConnection(target, timeout), topic, recurrence_id, between, durability, as_json)
 
 
 @app.command()
@@ -384,6 +392,7 @@ def delete(
     cancel_waiting: Annotated[
         bool, typer.Option("--cancel-waiting", help="Cancel its occurrences that have not ended, too.")
     ] = False,
+    durability: Durability = "",
     target: Target = DEFAULT_TARGET,
     timeout: Timeout = None,
     as_json: Json = False,
@@ -392,7 +401,7 @@ def delete(
     from relay.cli.recurrences import asking
     from relay.cli.terminal.relay_connection import RelayConnection
 
-    asking.delete(RelayConnection(target, timeout), topic, recurrence_id, cancel_waiting, as_json)
+    asking.delete(RelayConnection(target, timeout), topic, recurrence_id, cancel_waiting, durability, as_json)
 
 
 @app.command()
@@ -429,6 +438,7 @@ def apply(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the difference, and change nothing.")
     ] = False,
+    durability: Durability = "",
     target: Target = DEFAULT_TARGET,
     timeout: Timeout = None,
     as_json: Json = False,
@@ -437,7 +447,9 @@ def apply(
     from relay.cli.recurrences import applying
     from relay.cli.terminal.relay_connection import RelayConnection
 
-    applying.apply(RelayConnection(target, timeout), file, prune, tuple(topic or ()), dry_run, as_json)
+    applying.apply(
+        RelayConnection(target, timeout), file, prune, tuple(topic or ()), dry_run, durability, as_json
+    )
 
 
 @app.command(name="import")

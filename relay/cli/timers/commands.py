@@ -210,6 +210,7 @@ def list_(
 def run(
     topic: TopicName,
     timer_id: TimerId,
+    durability: Durability = "",
     target: Target = DEFAULT_TARGET,
     timeout: Timeout = None,
     as_json: Json = False,
@@ -218,4 +219,4 @@ def run(
     from relay.cli.terminal.relay_connection import RelayConnection
     from relay.cli.timers import timer_calls
 
-    timer_calls.run(topic, timer_id, RelayConnection(target, timeout), as_json)
+    timer_calls.run(topic, timer_id, RelayConnection(target, timeout), durability, as_json)

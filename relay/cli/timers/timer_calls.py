@@ -90,11 +90,11 @@ def get(topic: str, timer_id: str, connection: RelayConnection, as_json: bool) -
         output.timer(timer, as_json)
 
 
-def run(topic: str, timer_id: str, connection: RelayConnection, as_json: bool) -> None:
+def run(topic: str, timer_id: str, connection: RelayConnection, durability: str, as_json: bool) -> None:
     """Make a timer due now."""
 
     async def run(client: RelayClient) -> tuple[TimerChange, TopicInfo | None]:
-        change = await client.run_timer(topic, timer_id)
+        change = await client.run_timer(topic, timer_id, durability=durability)
         if not change:
             return change, None
         with suppress(CallError):  # the timer is due, whether or not the relay tells how its topic stands
@@ -105,12 +105,14 @@ def run(topic: str, timer_id: str, connection: RelayConnection, as_json: bool) -
     result = change.result
     if as_json:
         told = {"result": result.value, "delivery_under_way": change.delivery_under_way}
+        if result is not ChangeResult.NOT_FOUND:
+            told["durability"] = change.durability
         paused = {} if info is None else {"paused": info.paused}
         output.document({"topic": topic, "timer_id": timer_id, **told, **paused})
     elif result is ChangeResult.IN_FLIGHT:
         typer.echo(f"{output.name(topic, timer_id)} is being delivered right now, and was left alone")
     elif result is ChangeResult.RUN:
-        typer.echo(f"{output.name(topic, timer_id)} is due now")
+        typer.echo(f"{output.name(topic, timer_id)} is due now{output.as_durable(change)}")
     if info is not None and info.paused:
         typer.echo(pause_of(info), err=True)
     if result is ChangeResult.NOT_FOUND:

@@ -9,6 +9,7 @@ import typer
 from relay.cli.terminal.options import (
     DEFAULT_TARGET,
     TOPICS,
+    Durability,
     Interval,
     Json,
     Limit,
@@ -120,6 +121,7 @@ def pause(
         Optional[str],  # noqa: UP045
         typer.Option("--for", metavar="DURATION", help="How long the pause lasts: 30s, 10m, 1h30m."),
     ] = None,
+    durability: Durability = "",
     target: Target = DEFAULT_TARGET,
     timeout: Timeout = None,
     as_json: Json = False,
@@ -128,15 +130,19 @@ def pause(
     from relay.cli.terminal.relay_connection import RelayConnection
     from relay.cli.topics import topic_calls as implementation
 
-    implementation.pause(RelayConnection(target, timeout), topic, until, length, as_json)
+    implementation.pause(RelayConnection(target, timeout), topic, until, length, durability, as_json)
 
 
 @app.command(rich_help_panel=TOPICS)
 def resume(
-    topic: TopicName, target: Target = DEFAULT_TARGET, timeout: Timeout = None, as_json: Json = False
+    topic: TopicName,
+    durability: Durability = "",
+    target: Target = DEFAULT_TARGET,
+    timeout: Timeout = None,
+    as_json: Json = False,
 ) -> None:
     """End a pause."""
     from relay.cli.terminal.relay_connection import RelayConnection
     from relay.cli.topics import topic_calls as implementation
 
-    implementation.resume(RelayConnection(target, timeout), topic, as_json)
+    implementation.resume(RelayConnection(target, timeout), topic, durability, as_json)

@@ -6,7 +6,16 @@ from typing import Annotated, Optional
 
 import typer
 
-from relay.cli.terminal.options import DEFAULT_TARGET, TOPICS, Json, Limit, Target, Timeout, TopicName
+from relay.cli.terminal.options import (
+    DEFAULT_TARGET,
+    TOPICS,
+    Durability,
+    Json,
+    Limit,
+    Target,
+    Timeout,
+    TopicName,
+)
 
 app = typer.Typer(no_args_is_help=True)
 group = typer.Typer()
@@ -102,6 +111,7 @@ def redrive(
     everything: Everything = False,
     rate: Rate = None,
     dry_run: DryRun = False,
+    durability: Durability = "",
     target: Target = DEFAULT_TARGET,
     timeout: Timeout = None,
     as_json: Json = False,
@@ -117,7 +127,9 @@ def redrive(
     from relay.cli.topics.dead_letter_selection import LetterOptions, Selection
 
     selection = Selection.of(dead_ids or (), LetterOptions(timer_id, reason, since, before), everything)
-    how = redrive_and_purge.How(parse.rate(rate, "--rate") if rate is not None else 0.0, dry_run, as_json)
+    how = redrive_and_purge.How(
+        parse.rate(rate, "--rate") if rate is not None else 0.0, dry_run, durability, as_json
+    )
     redrive_and_purge.redrive(RelayConnection(target, timeout), topic, selection, how)
 
 
@@ -133,6 +145,7 @@ def purge(
     rate: Rate = None,
     dry_run: DryRun = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
+    durability: Durability = "",
     target: Target = DEFAULT_TARGET,
     timeout: Timeout = None,
     as_json: Json = False,
@@ -144,5 +157,7 @@ def purge(
     from relay.cli.topics.dead_letter_selection import LetterOptions, Selection
 
     selection = Selection.of(dead_ids or (), LetterOptions(timer_id, reason, since, before), everything)
-    how = redrive_and_purge.How(parse.rate(rate, "--rate") if rate is not None else 0.0, dry_run, as_json)
+    how = redrive_and_purge.How(
+        parse.rate(rate, "--rate") if rate is not None else 0.0, dry_run, durability, as_json
+    )
     redrive_and_purge.purge(RelayConnection(target, timeout), topic, selection, how, yes)

@@ -42,6 +42,7 @@ class How:
 
     rate: float
     dry_run: bool
+    durability: str
     as_json: bool
 
     @property
@@ -69,7 +70,7 @@ def redrive(connection: RelayConnection, topic: str, selection: Selection, how: 
     tally = LetterTally()
 
     async def work(topics: Topics, names: list[str], letters: list[DeadLetterInfo]) -> None:
-        results = await topics.redrive(topic, names)
+        results = await topics.redrive(topic, names, durability=how.durability)
         timer_ids = {letter.dead_id: letter.timer_id for letter in letters}
         for dead_id, result in zip(names, results, strict=True):
             tally.counts[result] = tally.counts.get(result, 0) + 1
@@ -111,7 +112,7 @@ def purge(connection: RelayConnection, topic: str, selection: Selection, how: Ho
     tally = LetterTally()
 
     async def work(topics: Topics, names: list[str], _: list[DeadLetterInfo]) -> None:
-        tally.purged += await topics.purge(topic, names)
+        tally.purged += await topics.purge(topic, names, durability=how.durability)
 
     def done() -> str:
         return f"purged {letters_of(topic, tally.purged)}"

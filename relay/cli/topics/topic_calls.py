@@ -72,7 +72,12 @@ def stats(connection: RelayConnection, topic: str, every: str | None, as_json: b
 
 
 def pause(
-    connection: RelayConnection, topic: str, until: str | None, length: str | None, as_json: bool
+    connection: RelayConnection,
+    topic: str,
+    until: str | None,
+    length: str | None,
+    durability: str,
+    as_json: bool,
 ) -> None:
     """Stop claims of a topic."""
     if until is not None and length is not None:
@@ -84,7 +89,7 @@ def pause(
 
     async def paused(topics: Topics) -> tuple[str, TopicInfo]:
         why = await known_topics.doubt(topics, topic)
-        return why, await topics.pause(topic, until=end, duration=duration)
+        return why, await topics.pause(topic, until=end, duration=duration, durability=durability)
 
     why, info = connection.call(paused)
     if why:
@@ -95,12 +100,12 @@ def pause(
         typer.echo(f"paused {output.safe(topic)} {how_long(info)}")
 
 
-def resume(connection: RelayConnection, topic: str, as_json: bool) -> None:
+def resume(connection: RelayConnection, topic: str, durability: str, as_json: bool) -> None:
     """End a pause."""
 
     async def resumed(topics: Topics) -> TopicInfo:
         await known_topics.require(topics, topic)
-        return await topics.resume(topic)
+        return await topics.resume(topic, durability=durability)
 
     info = connection.call(resumed)
     if as_json:

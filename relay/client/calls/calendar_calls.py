@@ -8,6 +8,7 @@ from datetime import date
 from typing import Self
 
 from relay.client import arguments, errors
+from relay.client.calls.change_values import read_reached
 from relay.client.calls.channel import DELETE_CALENDAR, GET_CALENDAR, LIST_CALENDARS, PUT_CALENDAR
 from relay.client.calls.recurrence_values import PUTS, PutResult, day_of
 from relay.client.calls.timer_calls import Steps, call
@@ -27,18 +28,19 @@ class Calendar:
         return cls(name=calendar.name, dates=tuple(map(date.fromisoformat, calendar.dates)))
 
 
-def put(name: str, dates: Iterable[date | str], timeout: float) -> Steps[PutResult]:
+def put(name: str, dates: Iterable[date | str], durability: str, timeout: float) -> Steps[PutResult]:
     """Keep a calendar. Raises `InvalidArgument`, whose field is the name of the argument."""
     arguments.check_name(name, "name")
     if isinstance(dates, str):
         raise errors.InvalidArgument("dates must be a list of dates, not one text", field="dates")
     days = [day_of(each, f"dates[{place}]") for place, each in enumerate(dates)]
-    request = pb.PutCalendarRequest(calendar=pb.Calendar(name=name, dates=days))
+    request = pb.PutCalendarRequest(calendar=pb.Calendar(name=name, dates=days), durability=durability)
     try:
         response = yield from call(PUT_CALENDAR, request, timeout)
     except errors.InvalidArgument as error:
         field = error.field.removeprefix("calendar.")
         raise errors.InvalidArgument(error.message.removeprefix("calendar."), field=field) from None
+    read_reached(durability, response.reached)
     return PUTS.get(response.result, PutResult.UNKNOWN)
 
 
@@ -58,8 +60,10 @@ def page(timeout: float) -> Steps[list[Calendar]]:
     return [Calendar.from_proto(each) for each in response.calendars]
 
 
-def delete(name: str, timeout: float) -> Steps[bool]:
+def delete(name: str, durability: str, timeout: float) -> Steps[bool]:
     """Remove a calendar; return whether there was one."""
     arguments.check_name(name, "name")
-    response = yield from call(DELETE_CALENDAR, pb.DeleteCalendarRequest(name=name), timeout)
+    request = pb.DeleteCalendarRequest(name=name, durability=durability)
+    response = yield from call(DELETE_CALENDAR, request, timeout)
+    read_reached(durability, response.reached)
     return response.deleted

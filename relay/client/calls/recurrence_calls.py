@@ -11,6 +11,7 @@ from datetime import datetime
 from relay.client import arguments, errors
 from relay.client.arguments import Seconds
 from relay.client.calls.backoff import RetryBackoff
+from relay.client.calls.change_values import read_reached
 from relay.client.calls.channel import (
     BACKFILL,
     DELETE_RECURRENCE,
@@ -62,20 +63,29 @@ _PATH = re.compile(r"(?:recurrence\.)?(?:rule\.)?")
 
 
 def put(
-    topic: str, recurrence_id: str, options: RecurOptions, if_version: int | None, timeout: float
+    topic: str,
+    recurrence_id: str,
+    options: RecurOptions,
+    if_version: int | None,
+    durability: str,
+    timeout: float,
 ) -> Steps[PutRecurrence]:
     """Keep a recurrence. Raises `InvalidArgument`, whose field is the name of the argument."""
-    return (yield from put_spec(to_spec(topic, recurrence_id, options), if_version, timeout))
+    spec = to_spec(topic, recurrence_id, options)
+    return (yield from put_spec(spec, if_version, timeout, durability=durability))
 
 
-def put_spec(spec: pb.RecurrenceSpec, if_version: int | None, timeout: float) -> Steps[PutRecurrence]:
+def put_spec(
+    spec: pb.RecurrenceSpec, if_version: int | None, timeout: float, *, durability: str = ""
+) -> Steps[PutRecurrence]:
     """Keep a recurrence that is a message already; see `put`."""
-    request = pb.PutRecurrenceRequest(recurrence=spec)
+    request = pb.PutRecurrenceRequest(recurrence=spec, durability=durability)
     if if_version is not None:
         arguments.check_count(if_version, "if_version", 0, MAX_VERSION)
         request.if_version = if_version
     with _arguments():
         response = yield from call(PUT_RECURRENCE, request, timeout)
+    read_reached(durability, response.reached)
     return PutRecurrence.from_response(response)
 
 
@@ -115,31 +125,36 @@ def preview(
     return [read_instant(each) for each in response.instants]
 
 
-def pause(topic: str, recurrence_id: str, note: str, timeout: float) -> Steps[Recurrence]:
+def pause(topic: str, recurrence_id: str, note: str, durability: str, timeout: float) -> Steps[Recurrence]:
     """Pause a recurrence. Raises `NotFound`, `InvalidArgument`."""
     check_names(topic, recurrence_id)
     if (size := arguments.check_text(note, "note")) > MAX_NOTE_BYTES:
         raise errors.InvalidArgument(
             f"note has {size} bytes; at most {MAX_NOTE_BYTES:,} are allowed", field="note"
         )
-    request = pb.PauseRecurrenceRequest(topic=topic, recurrence_id=recurrence_id, note=note)
+    request = pb.PauseRecurrenceRequest(
+        topic=topic, recurrence_id=recurrence_id, note=note, durability=durability
+    )
     response = yield from call(PAUSE_RECURRENCE, request, timeout)
+    read_reached(durability, response.reached)
     return Recurrence.from_proto(response.recurrence)
 
 
-def resume(topic: str, recurrence_id: str, timeout: float) -> Steps[Recurrence]:
+def resume(topic: str, recurrence_id: str, durability: str, timeout: float) -> Steps[Recurrence]:
     """End a pause. Raises `NotFound`."""
     check_names(topic, recurrence_id)
-    request = pb.ResumeRecurrenceRequest(topic=topic, recurrence_id=recurrence_id)
+    request = pb.ResumeRecurrenceRequest(topic=topic, recurrence_id=recurrence_id, durability=durability)
     response = yield from call(RESUME_RECURRENCE, request, timeout)
+    read_reached(durability, response.reached)
     return Recurrence.from_proto(response.recurrence)
 
 
-def trigger(topic: str, recurrence_id: str, timeout: float) -> Steps[str]:
+def trigger(topic: str, recurrence_id: str, durability: str, timeout: float) -> Steps[str]:
     """Make an occurrence now; return its name, or an empty text. Raises `NotFound`."""
     check_names(topic, recurrence_id)
-    request = pb.TriggerRecurrenceRequest(topic=topic, recurrence_id=recurrence_id)
+    request = pb.TriggerRecurrenceRequest(topic=topic, recurrence_id=recurrence_id, durability=durability)
     response = yield from _once(TRIGGER, request, timeout)
+    read_reached(durability, response.reached)
     return response.timer_id
 
 
@@ -150,6 +165,7 @@ def backfill(
     end_time: datetime,
     interval: Seconds,
     overlap: BackfillOverlap | None,
+    durability: str,
     timeout: float,
 ) -> Steps[Backfilled]:
     """Make occurrences for instants that have passed. Raises `NotFound`."""
@@ -161,17 +177,23 @@ def backfill(
         end_time=arguments.to_timestamp(end_time, "end_time"),
         interval=arguments.to_duration(interval, "interval"),
         overlap=to_overlap(overlap),
+        durability=durability,
     )
-    return read_backfilled((yield from _once(BACKFILL, request, timeout)))
+    response = yield from _once(BACKFILL, request, timeout)
+    read_reached(durability, response.reached)
+    return read_backfilled(response)
 
 
-def delete(topic: str, recurrence_id: str, cancel_waiting: bool, timeout: float) -> Steps[DeletedRecurrence]:
+def delete(
+    topic: str, recurrence_id: str, cancel_waiting: bool, durability: str, timeout: float
+) -> Steps[DeletedRecurrence]:
     """Remove a recurrence."""
     check_names(topic, recurrence_id)
     request = pb.DeleteRecurrenceRequest(
-        topic=topic, recurrence_id=recurrence_id, cancel_waiting=cancel_waiting
+        topic=topic, recurrence_id=recurrence_id, cancel_waiting=cancel_waiting, durability=durability
     )
     response = yield from call(DELETE_RECURRENCE, request, timeout)
+    read_reached(durability, response.reached)
     return DeletedRecurrence(response.deleted, response.cancelled)
 
 

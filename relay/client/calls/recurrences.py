@@ -30,7 +30,8 @@ class Recurrences:
     each call with its retries.
 
     Every method raises `CallError`; an `InvalidArgument` names the argument. Those that are about one
-    recurrence raise `NotFound` where there is no such recurrence, but for `get` and `delete`.
+    recurrence raise `NotFound` where there is no such recurrence, but for `get` and `delete`. `durability`
+    says what must hold when the method returns, as for `RelayClient.schedule`.
 
     >>> async for recurrence in client.recurrences.list("reports", paused=True):
     ...     await client.recurrences.resume("reports", recurrence.recurrence_id)
@@ -76,22 +77,24 @@ class Recurrences:
         rule that `recur` would refuse there, since it fires too often or never, is refused."""
         return await run(self._wire(), calls.preview(rule, topic, count, after_time, self._timeout))
 
-    async def pause(self, topic: str, recurrence_id: str, note: str = "") -> Recurrence:
+    async def pause(
+        self, topic: str, recurrence_id: str, note: str = "", *, durability: str = ""
+    ) -> Recurrence:
         """Let no occurrence come until `resume`; what waits already stays. `note` says why, in at most 1,024
         bytes."""
-        return await run(self._wire(), calls.pause(topic, recurrence_id, note, self._timeout))
+        return await run(self._wire(), calls.pause(topic, recurrence_id, note, durability, self._timeout))
 
-    async def resume(self, topic: str, recurrence_id: str) -> Recurrence:
+    async def resume(self, topic: str, recurrence_id: str, *, durability: str = "") -> Recurrence:
         """End a pause."""
-        return await run(self._wire(), calls.resume(topic, recurrence_id, self._timeout))
+        return await run(self._wire(), calls.resume(topic, recurrence_id, durability, self._timeout))
 
-    async def trigger(self, topic: str, recurrence_id: str) -> str:
+    async def trigger(self, topic: str, recurrence_id: str, *, durability: str = "") -> str:
         """Make an occurrence now, beside the rule. Return its timer_id; empty if none is made, since the last
         occurrence has not ended and `overlap` is neither `allow` nor `cancel`.
 
         A call that a relay has got is not repeated: an error may mean that the occurrence was made.
         """
-        return await run(self._wire(), calls.trigger(topic, recurrence_id, self._timeout))
+        return await run(self._wire(), calls.trigger(topic, recurrence_id, durability, self._timeout))
 
     async def backfill(
         self,
@@ -102,6 +105,7 @@ class Recurrences:
         *,
         interval: Seconds = 0.0,
         overlap: BackfillOverlap | None = None,
+        durability: str = "",
     ) -> Backfilled:
         """Make occurrences for the instants from `start_time` to before `end_time`, which has passed,
         whatever has come of them before: at most 500, each due `interval` after the one before.
@@ -112,16 +116,19 @@ class Recurrences:
 
         A call that a relay has got is not repeated, as with `trigger`.
         """
-        steps = calls.backfill(topic, recurrence_id, start_time, end_time, interval, overlap, self._timeout)
+        steps = calls.backfill(
+            topic, recurrence_id, start_time, end_time, interval, overlap, durability, self._timeout
+        )
         return await run(self._wire(), steps)
 
     async def delete(
-        self, topic: str, recurrence_id: str, *, cancel_waiting: bool = False
+        self, topic: str, recurrence_id: str, *, cancel_waiting: bool = False, durability: str = ""
     ) -> DeletedRecurrence:
         """Remove a recurrence. What is returned is true if it was there. With `cancel_waiting`, its
         occurrences that have not ended are cancelled, too, also if it was gone already; otherwise they are
         left."""
-        return await run(self._wire(), calls.delete(topic, recurrence_id, cancel_waiting, self._timeout))
+        steps = calls.delete(topic, recurrence_id, cancel_waiting, durability, self._timeout)
+        return await run(self._wire(), steps)
 
     async def history(
         self, topic: str, recurrence_id: str, *, limit: int = calls.MAX_REMEMBERED
@@ -171,17 +178,17 @@ class SyncRecurrences:
         """See `Recurrences.preview`."""
         return run_blocking(self._wire(), calls.preview(rule, topic, count, after_time, self._timeout))
 
-    def pause(self, topic: str, recurrence_id: str, note: str = "") -> Recurrence:
+    def pause(self, topic: str, recurrence_id: str, note: str = "", *, durability: str = "") -> Recurrence:
         """See `Recurrences.pause`."""
-        return run_blocking(self._wire(), calls.pause(topic, recurrence_id, note, self._timeout))
+        return run_blocking(self._wire(), calls.pause(topic, recurrence_id, note, durability, self._timeout))
 
-    def resume(self, topic: str, recurrence_id: str) -> Recurrence:
+    def resume(self, topic: str, recurrence_id: str, *, durability: str = "") -> Recurrence:
         """See `Recurrences.resume`."""
-        return run_blocking(self._wire(), calls.resume(topic, recurrence_id, self._timeout))
+        return run_blocking(self._wire(), calls.resume(topic, recurrence_id, durability, self._timeout))
 
-    def trigger(self, topic: str, recurrence_id: str) -> str:
+    def trigger(self, topic: str, recurrence_id: str, *, durability: str = "") -> str:
         """See `Recurrences.trigger`."""
-        return run_blocking(self._wire(), calls.trigger(topic, recurrence_id, self._timeout))
+        return run_blocking(self._wire(), calls.trigger(topic, recurrence_id, durability, self._timeout))
 
     def backfill(
         self,
@@ -192,14 +199,20 @@ class SyncRecurrences:
         *,
         interval: Seconds = 0.0,
         overlap: BackfillOverlap | None = None,
+        durability: str = "",
     ) -> Backfilled:
         """See `Recurrences.backfill`."""
-        steps = calls.backfill(topic, recurrence_id, start_time, end_time, interval, overlap, self._timeout)
+        steps = calls.backfill(
+            topic, recurrence_id, start_time, end_time, interval, overlap, durability, self._timeout
+        )
         return run_blocking(self._wire(), steps)
 
-    def delete(self, topic: str, recurrence_id: str, *, cancel_waiting: bool = False) -> DeletedRecurrence:
+    def delete(
+        self, topic: str, recurrence_id: str, *, cancel_waiting: bool = False, durability: str = ""
+    ) -> DeletedRecurrence:
         """See `Recurrences.delete`."""
-        return run_blocking(self._wire(), calls.delete(topic, recurrence_id, cancel_waiting, self._timeout))
+        steps = calls.delete(topic, recurrence_id, cancel_waiting, durability, self._timeout)
+        return run_blocking(self._wire(), steps)
 
     def history(
         self, topic: str, recurrence_id: str, *, limit: int = calls.MAX_REMEMBERED

@@ -223,14 +223,19 @@ def cancel(
     )
 
 
-def run_timer(topic: str, timer_id: str, timeout: float) -> Steps[TimerChange]:
+def run_timer(topic: str, timer_id: str, durability: str, timeout: float) -> Steps[TimerChange]:
     """Make a timer due now."""
     _check_names(topic, timer_id)
+    request = pb.RunTimerRequest(topic=topic, timer_id=timer_id, durability=durability)
     try:
-        response = yield from call(RUN, pb.RunTimerRequest(topic=topic, timer_id=timer_id), timeout)
+        response = yield from call(RUN, request, timeout)
     except errors.NotFound:
         return TimerChange(result=ChangeResult.NOT_FOUND, delivery_under_way=False)
-    return TimerChange(result=read_result(response.result), delivery_under_way=response.delivery_under_way)
+    return TimerChange(
+        result=read_result(response.result),
+        delivery_under_way=response.delivery_under_way,
+        durability=read_reached(durability, response.reached),
+    )
 
 
 def get(topic: str, timer_id: str, timeout: float) -> Steps[Timer | None]:

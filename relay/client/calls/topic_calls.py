@@ -7,6 +7,7 @@ from datetime import datetime
 
 from relay.client import arguments, errors
 from relay.client.arguments import Seconds
+from relay.client.calls.change_values import read_reached
 from relay.client.calls.channel import (
     GET_DEAD,
     GET_TOPIC,
@@ -51,10 +52,12 @@ def stats(topic: str, timeout: float) -> Steps[TopicInfo]:
     return TopicInfo.from_proto(response.topic)
 
 
-def pause(topic: str, until: datetime | None, duration: Seconds | None, timeout: float) -> Steps[TopicInfo]:
+def pause(
+    topic: str, until: datetime | None, duration: Seconds | None, durability: str, timeout: float
+) -> Steps[TopicInfo]:
     """Stop claims of a topic. Raises `InvalidArgument`."""
     arguments.check_name(topic, "topic")
-    request = pb.PauseTopicRequest(topic=topic)
+    request = pb.PauseTopicRequest(topic=topic, durability=durability)
     if until is not None and duration is not None:
         raise errors.InvalidArgument("until and duration can't both be given", field="until")
     if until is not None:
@@ -62,13 +65,16 @@ def pause(topic: str, until: datetime | None, duration: Seconds | None, timeout:
     if duration is not None:
         request.duration.CopyFrom(arguments.to_duration(duration, "duration"))
     response = yield from call(PAUSE_TOPIC, request, timeout)
+    read_reached(durability, response.reached)
     return TopicInfo.from_proto(response.topic)
 
 
-def resume(topic: str, timeout: float) -> Steps[TopicInfo]:
+def resume(topic: str, durability: str, timeout: float) -> Steps[TopicInfo]:
     """End a pause."""
     arguments.check_name(topic, "topic")
-    response = yield from call(RESUME_TOPIC, pb.ResumeTopicRequest(topic=topic), timeout)
+    request = pb.ResumeTopicRequest(topic=topic, durability=durability)
+    response = yield from call(RESUME_TOPIC, request, timeout)
+    read_reached(durability, response.reached)
     return TopicInfo.from_proto(response.topic)
 
 
@@ -104,27 +110,32 @@ def dead_letter(topic: str, dead_id: str, timeout: float) -> Steps[DeadLetter | 
     return DeadLetter.from_proto(response.dead_letter)
 
 
-def redrive(topic: str, dead_ids: Sequence[str], timeout: float) -> Steps[list[RedriveResult]]:
+def redrive(
+    topic: str, dead_ids: Sequence[str], durability: str, timeout: float
+) -> Steps[list[RedriveResult]]:
     """Bring dead letters back to life; return one result each. `timeout` (seconds) bounds each call of
     500."""
     arguments.check_name(topic, "topic")
     results: list[RedriveResult] = []
     for start in range(0, len(dead_ids), MAX_DEAD_PAGE):
         part = dead_ids[start : start + MAX_DEAD_PAGE]
-        request = pb.RedriveDeadLettersRequest(topic=topic, dead_ids=part)
+        request = pb.RedriveDeadLettersRequest(topic=topic, dead_ids=part, durability=durability)
         response = yield from call(REDRIVE, request, timeout)
+        read_reached(durability, response.reached)
         results += [RESULTS.get(result, RedriveResult.UNKNOWN) for result in response.results]
     return results
 
 
-def purge(topic: str, dead_ids: Sequence[str], timeout: float) -> Steps[int]:
+def purge(topic: str, dead_ids: Sequence[str], durability: str, timeout: float) -> Steps[int]:
     """Remove dead letters for good; return how many were there. `timeout` (seconds) bounds each call of
     500."""
     arguments.check_name(topic, "topic")
     purged = 0
     for start in range(0, len(dead_ids), MAX_DEAD_PAGE):
         part = dead_ids[start : start + MAX_DEAD_PAGE]
-        response = yield from call(PURGE, pb.PurgeDeadLettersRequest(topic=topic, dead_ids=part), timeout)
+        request = pb.PurgeDeadLettersRequest(topic=topic, dead_ids=part, durability=durability)
+        response = yield from call(PURGE, request, timeout)
+        read_reached(durability, response.reached)
         purged += response.purged
     return purged
 

@@ -36,7 +36,8 @@ __all__ = [
 class Topics:
     """The calls of an operator, on asyncio. `timeout` (seconds) bounds each call with its retries.
 
-    Every method raises `CallError`; an `InvalidArgument` names the field.
+    Every method raises `CallError`; an `InvalidArgument` names the field. `durability` says what must hold
+    when the method returns, as for `RelayClient.schedule`.
 
     >>> async for letter in topics.dead_letters("invoices", DeadLetterFilter(reason="attempts")):
     ...     await topics.redrive("invoices", [letter.dead_id])
@@ -63,18 +64,23 @@ class Topics:
         return await run(self._wire(), topic_calls.stats(topic, self._timeout))
 
     async def pause(
-        self, topic: str, *, until: datetime | None = None, duration: Seconds | None = None
+        self,
+        topic: str,
+        *,
+        until: datetime | None = None,
+        duration: Seconds | None = None,
+        durability: str = "",
     ) -> TopicInfo:
         """Stop claims of the topic by every relay. Deliveries that are in flight go on.
 
         Give `until` (an aware datetime) or `duration` (by the clock of Redis). With neither, the pause lasts
         until somebody resumes the topic.
         """
-        return await run(self._wire(), topic_calls.pause(topic, until, duration, self._timeout))
+        return await run(self._wire(), topic_calls.pause(topic, until, duration, durability, self._timeout))
 
-    async def resume(self, topic: str) -> TopicInfo:
+    async def resume(self, topic: str, *, durability: str = "") -> TopicInfo:
         """End a pause."""
-        return await run(self._wire(), topic_calls.resume(topic, self._timeout))
+        return await run(self._wire(), topic_calls.resume(topic, durability, self._timeout))
 
     async def reshard(self, topic: str, partitions: int, *, max_rate: int = 0) -> TopicInfo:
         """Begin to move the topic's timers into twice or half as many partitions, whichever comes nearer to
@@ -114,14 +120,16 @@ class Topics:
         """Read a dead letter with its payload; None if it does not exist."""
         return await run(self._wire(), topic_calls.dead_letter(topic, dead_id, self._timeout))
 
-    async def redrive(self, topic: str, dead_ids: Sequence[str]) -> Sequence[RedriveResult]:
+    async def redrive(
+        self, topic: str, dead_ids: Sequence[str], *, durability: str = ""
+    ) -> Sequence[RedriveResult]:
         """Bring dead letters back to life, due now and with attempts from 1. Returns one result each, in the
         same order."""
-        return await run(self._wire(), topic_calls.redrive(topic, dead_ids, self._timeout))
+        return await run(self._wire(), topic_calls.redrive(topic, dead_ids, durability, self._timeout))
 
-    async def purge(self, topic: str, dead_ids: Sequence[str]) -> int:
+    async def purge(self, topic: str, dead_ids: Sequence[str], *, durability: str = "") -> int:
         """Remove dead letters for good. Returns how many were there."""
-        return await run(self._wire(), topic_calls.purge(topic, dead_ids, self._timeout))
+        return await run(self._wire(), topic_calls.purge(topic, dead_ids, durability, self._timeout))
 
 
 class SyncTopics:
@@ -146,14 +154,21 @@ class SyncTopics:
         return run_blocking(self._wire(), topic_calls.stats(topic, self._timeout))
 
     def pause(
-        self, topic: str, *, until: datetime | None = None, duration: Seconds | None = None
+        self,
+        topic: str,
+        *,
+        until: datetime | None = None,
+        duration: Seconds | None = None,
+        durability: str = "",
     ) -> TopicInfo:
         """See `Topics.pause`."""
-        return run_blocking(self._wire(), topic_calls.pause(topic, until, duration, self._timeout))
+        return run_blocking(
+            self._wire(), topic_calls.pause(topic, until, duration, durability, self._timeout)
+        )
 
-    def resume(self, topic: str) -> TopicInfo:
+    def resume(self, topic: str, *, durability: str = "") -> TopicInfo:
         """See `Topics.resume`."""
-        return run_blocking(self._wire(), topic_calls.resume(topic, self._timeout))
+        return run_blocking(self._wire(), topic_calls.resume(topic, durability, self._timeout))
 
     def reshard(self, topic: str, partitions: int, *, max_rate: int = 0) -> TopicInfo:
         """See `Topics.reshard`."""
@@ -177,10 +192,12 @@ class SyncTopics:
         """See `Topics.dead_letter`."""
         return run_blocking(self._wire(), topic_calls.dead_letter(topic, dead_id, self._timeout))
 
-    def redrive(self, topic: str, dead_ids: Sequence[str]) -> Sequence[RedriveResult]:
+    def redrive(
+        self, topic: str, dead_ids: Sequence[str], *, durability: str = ""
+    ) -> Sequence[RedriveResult]:
         """See `Topics.redrive`."""
-        return run_blocking(self._wire(), topic_calls.redrive(topic, dead_ids, self._timeout))
+        return run_blocking(self._wire(), topic_calls.redrive(topic, dead_ids, durability, self._timeout))
 
-    def purge(self, topic: str, dead_ids: Sequence[str]) -> int:
+    def purge(self, topic: str, dead_ids: Sequence[str], *, durability: str = "") -> int:
         """See `Topics.purge`."""
-        return run_blocking(self._wire(), topic_calls.purge(topic, dead_ids, self._timeout))
+        return run_blocking(self._wire(), topic_calls.purge(topic, dead_ids, durability, self._timeout))

@@ -3,7 +3,8 @@ their rules need what the extra `rules` installs."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from relay.api import times
@@ -11,6 +12,7 @@ from relay.api.recurring.calendars import CalendarCalls
 from relay.api.recurring.calls import RecurrenceCalls
 from relay.client.calls import channel
 from relay.client.testing.service import at_once
+from relay.core.durability import Durability
 from relay.core.partitions import Layout
 from relay.core.policy import Policies
 from relay.core.ports import OnePartition
@@ -80,6 +82,11 @@ class MemoryRecurring:
     def max_payload_bytes(self, topic: str) -> int:
         """See `RecurrenceKeeper.max_payload_bytes`."""
         return self._policies.largest(topic)
+
+    @contextmanager
+    def durably(self, topic: str, asked: Durability) -> Iterator[Durability]:
+        """Answer what was asked for: what is in memory is as durable as can be."""
+        yield asked
 
     async def cancel_occurrences(self, topic: str, recurrence_id: str) -> int:
         """See `RecurrenceKeeper.cancel_occurrences`."""

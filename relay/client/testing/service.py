@@ -188,11 +188,14 @@ class MemoryService:
 
     def _run(self, request: pb.RunTimerRequest) -> pb.RunTimerResponse:
         topic, timer_id = _names(request)
+        level = translate.durability(request.durability)
         (changed,) = at_once(self._store.run(topic, [timer_id]))
         change, under_way = changed
         if change is Change.GONE:
             raise TimerNotFound.of(topic, timer_id)
-        return pb.RunTimerResponse(result=replies.RESULTS[change], delivery_under_way=under_way)
+        return pb.RunTimerResponse(
+            result=replies.RESULTS[change], delivery_under_way=under_way, reached=replies.reached(level)
+        )
 
     def _get(self, request: pb.GetTimerRequest) -> pb.GetTimerResponse:
         topic, timer_id = _names(request)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -10,6 +11,7 @@ from time import monotonic
 from typing import NamedTuple, Protocol, TypeVar
 
 from relay.core.dispatch import Dispatch
+from relay.core.durability import needed
 from relay.core.errors import (
     InvalidField,
     OtherVersion,
@@ -325,8 +327,11 @@ class Recurrences:
         async def remove(layout: Layout) -> StoredRecurrence | None:
             partition = layout.partition(recurrence_id)
             for _ in range(TRIES):
-                _, kept = await self._store.get(partition, recurrence_id)
-                if kept is None or await self._store.remove(partition, kept):
+                now, kept = await self._store.get(partition, recurrence_id)
+                if kept is None:
+                    await self._found_done(partition, now)
+                    return None
+                if await self._store.remove(partition, kept):
                     return kept
             raise _too_busy(recurrence_id)
 
@@ -445,6 +450,7 @@ class Recurrences:
                 self._tickers.follow(topic)  # now that it is known that somebody means this topic
                 self._registered(topic)
                 if changed is None:
+                    await self._found_done(partition, now)
                     return _there(topic, recurrence_id, kept)
                 if await self._store.keep(
                     partition, kept, changed.recurrence, changed.standing, now, reason=changed.reason
@@ -457,6 +463,24 @@ class Recurrences:
             raise _too_busy(recurrence_id)
 
         return await self._partitioning.begin(topic, write)
+
+    async def settle(self, topic: str) -> None:
+        """Wait until all that was put in a topic before is as durable as a change has to be here."""
+
+        async def wait(layout: Layout) -> None:
+            await asyncio.gather(*(self._found_done(partition, 0) for partition in layout.partitions))
+
+        await self._partitioning.begin(topic, wait)
+
+    async def _found_done(self, partition: str, now: int) -> None:  # see 0096
+        """Wait until what was found done is as durable as a change has to be here.
+
+        This has a race: a first try has done it, and has ended before that was durable. The second try finds
+        nothing to do, and no wait either, and its OK would stand for nothing. A call that turns no recurrence
+        has the wait of a change.
+        """
+        if needed().waits:
+            await self._store.turn(partition, (), now)
 
     async def _overdue(self, kept: StoredRecurrence, now: int, *, pauses: bool) -> Turn | None:
         """The turn that a recurrence waits for; None if for none. A rule that this relay can't read makes

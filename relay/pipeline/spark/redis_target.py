@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from relay.core import validate
+from relay.core.durability import STORED, Durability
 from relay.core.endpoints.redis_url import parse
 from relay.core.errors import InvalidField
 from relay.core.instants import LATEST, SECOND, micros
@@ -38,16 +39,18 @@ class TopicRules:
     max_payload_bytes: int = TopicPolicy().max_payload_bytes
     partitions: int = 1
     """How many a new topic is to have."""
+    durability: str = str(STORED)
 
     @classmethod
     def of(cls, policy: TopicPolicy) -> Self:
         """Take from a policy what is needed here."""
-        return cls(policy.journal_keeps, policy.max_payload_bytes, policy.partitions)
+        return cls(policy.journal_keeps, policy.max_payload_bytes, policy.partitions, str(policy.durability))
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A Redis, the names of its keys, and the topics' rules. The URL is a secret and never shown."""
+    """A Redis, the names of its keys, and the topics' rules. The URL is a secret and never shown. What is
+    written has `durability` at least, once the store that `open` gives is left."""
 
     url: str = field(repr=False)
     keys: KeyNames = field(default_factory=KeyNames)
@@ -55,9 +58,10 @@ class Target:
     default: TopicRules = field(default_factory=TopicRules)
     own: Mapping[str, TopicRules] = field(default_factory=dict)
     closed: bool = False
+    durability: Durability = STORED
 
     @classmethod
-    def of(cls, settings: Settings) -> Self:
+    def of(cls, settings: Settings, durability: Durability = STORED) -> Self:
         """Read the target from the daemon's settings."""
         from relay.settings.keys import key_names
 
@@ -69,6 +73,7 @@ class Target:
             TopicRules.of(policies.default),
             {topic: TopicRules.of(policy) for topic, policy in policies.own.items()},
             policies.closed,
+            durability,
         )
 
     @classmethod
@@ -83,7 +88,7 @@ class Target:
             settings = load()
             if "url" not in settings.redis.model_fields_set:
                 raise InvalidField("redis_url", NO_URL)
-            return cls.of(settings)
+            return cls.of(settings, durability(options))
         try:
             parse(url)
         except ValueError as problem:
@@ -98,7 +103,8 @@ class Target:
             default = replace(default, max_payload_bytes=whole(options, "max_payload_bytes"))
         own = {topic: TopicRules(**each) for topic, each in rules.get("own", {}).items()}
         timeout = float(options.get("timeout", TIMEOUT))
-        return cls(url, KeyNames(**names), timeout, default, own, rules.get("closed", False))
+        closed = rules.get("closed", False)
+        return cls(url, KeyNames(**names), timeout, default, own, closed, durability(options))
 
     def options(self) -> dict[str, str]:
         """Return options for `from_options`. They hold the URL: Spark redacts options whose name has
@@ -113,6 +119,7 @@ class Target:
             "timeout": str(self.timeout),
             "hash_tags": str(self.keys.hash_tags).lower(),
             "rules": json.dumps(rules),
+            "durability": str(self.durability),
             **{f"{name}_key": getattr(self.keys, name) for name in _PREFIXES},
         }
 
@@ -133,7 +140,12 @@ class Target:
     def server(self) -> BlockingServer:
         """Make connections of the caller's own."""
         journals = Journals(lambda topic: self.rules(topic).journal_keeps)
-        return BlockingServer(self.url, self.keys, timeout=self.timeout, journals=journals)
+        return BlockingServer(
+            self.url, self.keys, timeout=self.timeout, journals=journals, durability=self._level
+        )
+
+    def _level(self, topic: str) -> Durability:
+        return Durability.parse(self.rules(topic).durability).joined(self.durability)
 
 
 def names_of(option: str, text: str) -> tuple[str, ...]:
@@ -185,6 +197,14 @@ def on_conflict(options: Mapping[str, str], name: str = "on_conflict") -> OnConf
     except ValueError:
         known = " or ".join(each.value for each in OnConflict)
         raise InvalidField(name, f"is {options[name]!r}; give {known}") from None
+
+
+def durability(options: Mapping[str, str], name: str = "durability") -> Durability:
+    """Read what an OK must mean; without the option, what the topics say. Raises `InvalidField`."""
+    try:
+        return Durability.parse(options.get(name, str(STORED)))
+    except ValueError as problem:
+        raise InvalidField(name, str(problem)) from None
 
 
 def spread(options: Mapping[str, str], name: str = "spread") -> int:

@@ -52,7 +52,14 @@ class BulkStore:
         return self
 
     def __exit__(self, failure: object, *_: object) -> None:
-        self.close()
+        """Leave. If nothing has failed, all that was written has the durability of its topics by then. Raises
+        `StoreError`."""
+        try:
+            if failure is None and self.server.owes:
+                self.flush()
+                self.server.settle()
+        finally:
+            self.close()
 
     def now(self, topic: str = "") -> int:
         """See `BlockingServer.now`."""
@@ -104,11 +111,12 @@ class BulkStore:
         self._under_way.send(call, rows, count, elsewhere)
 
     def register(self, partition: str) -> None:
-        """Have its topic known, and ask which of the partitions have a journal: once for each layout, before
-        its first batch. Raises `StoreError`."""
+        """Have its topic known, ask which of the partitions have a journal, and whether the server can give
+        the topic's durability: once for each layout, before its first batch. Raises `StoreError`."""
         layout = layout_of(partition)
         if layout not in self._ready:
             self.flush()
+            self.server.require(partition)
             self.server.ask("SADD", self.server.keys.topics, layout.topic)
             self.server.look_for_journals(layout.partitions)
             self._ready.add(layout)

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 from redis.exceptions import NoScriptError, RedisError
 
+from relay.core.durability import STORED, Durability
 from relay.core.endpoints.redis_url import parse
 from relay.core.errors import StoreUnavailable
 from relay.core.journal import NO_JOURNALS, Journals
@@ -24,6 +25,7 @@ from relay.store.keys import KeyNames
 from relay.store.server.cluster.blocking_nodes import BlockingNodes
 from relay.store.server.cluster.redirects import REFUSALS
 from relay.store.server.connect import options_of
+from relay.store.server.durable.owed import Owed
 from relay.store.server.errors import translated_errors, words
 from relay.store.server.line import BLOCKING, Exchange, Line, OneServer, packed
 from relay.store.server.pool import told_by
@@ -106,10 +108,12 @@ class BlockingServer:
         *,
         timeout: float = TIMEOUT,
         journals: Journals = NO_JOURNALS,
+        durability: Callable[[str], Durability] = lambda _: STORED,
         on_refused_hint: OnRefusedHint = log_refused_hint,
         texts: Mapping[str, str] | None = None,
     ) -> None:
-        """`timeout` is also the time for which refusals of a Cluster are followed (seconds).
+        """`timeout` is also the time for which refusals of a Cluster are followed (seconds). `durability` is
+        that of a topic, which its changes have once `settle` has returned.
 
         Raises `ValueError` for a text that is not a URL, `UnfitServer` if a file that it names can't be
         used."""
@@ -118,6 +122,7 @@ class BlockingServer:
         self.on_refused_hint = on_refused_hint
         self._journals = journals
         self._kept: dict[str, int] = {}
+        self._owed = Owed(self.keys, durability, timeout)
         self._scripts = Scripts(self.keys, texts, guarded=where.cluster)
         options = options_of(where, BLOCKING, timeout=timeout)
         self._servers: OneServer | BlockingNodes
@@ -180,6 +185,8 @@ class BlockingServer:
             (reply,) = to.replies(call.encoded(to.until(), known=True), 1)
             if isinstance(reply, NoScriptError):
                 (reply,) = to.replies(call.encoded(to.until(), known=False), 1)
+            if not is_refused(reply):
+                self._owed.note(to.line, call.call)
             return reply
 
         return self._led(call.call.keys, attempt)
@@ -195,9 +202,29 @@ class BlockingServer:
         with self._lost():
             line = self._servers.line(call.call.keys)
             with self._doubted(line):
-                line.send(call.encoded(line.until(), known=sha in line.told), 1)
+                until = line.until()
+                self._owed.note(line, call.call)
+                line.send(call.encoded(until, known=sha in line.told), 1)
         line.told.add(sha)
         self._awaited.append(line)
+
+    def require(self, name: str) -> None:
+        """Check, before anything is written to a topic or partition, that its node can give the durability of
+        the topic. Nothing else may be under way. Raises `NotOffered`, which says what to set."""
+        with self._lost():
+            self._owed.require(self._servers.line((self.keys.key("timeline", name),)), name)
+
+    @property
+    def owes(self) -> bool:
+        """Whether there is something for which `settle` has to wait."""
+        return self._owed.any
+
+    def settle(self) -> None:
+        """Wait until all that scripts have changed has the durability of its topic. Nothing else may be under
+        way. Raises `DurabilityMissed`, `NotOffered`, `StoreUnavailable`."""
+        self._check_free()
+        with self._lost():
+            self._owed.settle()
 
     def until(self, *keys: Argument) -> int:
         """The instant after which Redis refuses a script that is sent now (microseconds), by the clock of the

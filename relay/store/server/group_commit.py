@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import math
-import re
 import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -20,6 +19,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from relay.core.durability import Durability
 from relay.core.errors import DurabilityMissed, GivenUp, OpenOutcome, TooMany
+from relay.store.server.durable.offer import SYNC_INTERVAL, look, missing, wait_command
 from relay.store.server.errors import CantGive, words
 from relay.store.server.manifest import text_of
 from relay.store.server.pool import ANSWERS, GRACE, NO_ANSWER, TOO_LATE, MasterPool, write
@@ -45,10 +45,6 @@ MARGIN = 0.05
 
 LATE = 0.15
 """Seconds by which the server's answer may come late to a wait that is over: it looks ten times a second."""
-
-SYNC_INTERVAL = 1.2
-"""Seconds within which a server with `appendfsync everysec` begins an fsync, if none is under way: one, and
-what its loop, which turns ten times a second, may be late."""
 
 BETWEEN = 0.8, 1.3
 """Seconds between two fsyncs under `everysec`, at least and at most."""
@@ -255,11 +251,11 @@ class GroupCommit:  # see 0096
         failure: RedisError | OSError = RedisConnectionError(problem)
         try:
             try:
-                await self._gather(calls, connection)
+                held = await self._gather(calls, connection)
             finally:
                 self._gathers = False
             self._begin()
-            problem = await self._wait_for(calls, connection) if calls else ""
+            problem = await self._wait_for(calls, held, connection) if calls else ""
             for asked in calls:
                 asked.told_durable(problem)
             if calls and not problem:
@@ -288,20 +284,21 @@ class GroupCommit:  # see 0096
             self._gathers = False
             raise
 
-    async def _gather(self, calls: list[_Asked], connection: AbstractConnection) -> None:
-        """Send what is queued, and what comes until it is time to close the group."""
+    async def _gather(self, calls: list[_Asked], connection: AbstractConnection) -> list[Sequence[Any]]:
+        """Send what is queued, and what comes until it is time to close the group.
+
+        A server with `appendfsync always` syncs before it answers, and does nothing else meanwhile. A script
+        that is sent by itself costs an fsync, and the wait behind it another one, in which the next scripts
+        wait as well. So there they are held, and returned: they go with the wait.
+        """
         clock = await self._pool.clock(connection)
+        holds = self._level.fsync and connection not in self._processes
         while True:
             while self._queue:
-                asked = self._queue.popleft()
-                now = monotonic()
-                if asked.reply.done() or asked.deadline <= now:
-                    asked.tell(GivenUp(TOO_LATE))
-                    continue
-                asked.clock, asked.sent = clock, now
-                calls.append(asked)
-                write(connection, asked.command(clock.at))
-                await asyncio.sleep(0)
+                calls.append(self._queue.popleft())
+                if not holds:
+                    write(connection, *self._commands(calls, calls[-1:], clock))
+                    await asyncio.sleep(0)
             left = self._closed_at + min(self._took / GROUPS, LONGEST_GATHER) - monotonic()
             if left <= 0 or not calls:
                 break
@@ -309,18 +306,37 @@ class GroupCommit:  # see 0096
             with suppress(TimeoutError):
                 async with asyncio.timeout(left):
                     await self._news.wait()
+        held = self._commands(calls, list(calls), clock) if holds else []
         if calls:
             self._closed_at = monotonic()
+        return held
 
-    async def _wait_for(self, calls: Sequence[_Asked], connection: AbstractConnection) -> str:
-        """Close the group: tell the calls their replies; return why the level was not reached, or nothing."""
+    @staticmethod
+    def _commands(calls: list[_Asked], some: Sequence[_Asked], clock: ServerClock) -> list[Sequence[Any]]:
+        """The commands of some of a group's calls, which are sent now. Those that are given up leave it."""
+        commands: list[Sequence[Any]] = []
+        for asked in some:
+            now = monotonic()
+            if asked.reply.done() or asked.deadline <= now:
+                asked.tell(GivenUp(TOO_LATE))
+                calls.remove(asked)
+                continue
+            asked.clock, asked.sent = clock, now
+            commands.append(asked.command(clock.at))
+        return commands
+
+    async def _wait_for(
+        self, calls: Sequence[_Asked], held: Sequence[Sequence[Any]], connection: AbstractConnection
+    ) -> str:
+        """Close the group: send what was held, tell the calls their replies; return why the level was not
+        reached, or nothing."""
         closed, end = monotonic(), max(asked.end for asked in calls)
         behind = self._behind(connection)
         last = max(end, *(asked.deadline for asked in calls))
         keys = dict.fromkeys(asked.key for asked in calls)
         async with asyncio.timeout(last - closed + GRACE):
             if not behind:
-                problem = await self._reach(self._level, keys, calls, connection, end)
+                problem = await self._reach(self._level, keys, calls, connection, end, held)
             else:
                 have = Durability(replicas=self._level.replicas)
                 problem = await self._reach(have, keys, calls, connection, end)
@@ -335,17 +351,17 @@ class GroupCommit:  # see 0096
         calls: Sequence[_Asked],
         connection: AbstractConnection,
         end: float,
+        held: Sequence[Sequence[Any]] = (),
     ) -> str:
-        """Wait until `end` for a level of all that was sent, and tell the calls their replies; return why it
-        was not reached, or nothing."""
-        for key in keys:
-            write(connection, ("EVAL", WRITTEN, 1, key))
+        """Send what was held, wait until `end` for a level of all that was sent, and tell the calls their
+        replies; return why it was not reached, or nothing."""
+        written_behind = [("EVAL", WRITTEN, 1, key) for key in keys]
         left = end - monotonic()
         milliseconds = max(math.ceil(max(left - LATE, left / 2) * 1000), 1)  # 0 would be without end
-        write(connection, wait_command(level, milliseconds))
+        write(connection, *held, *written_behind, wait_command(level, milliseconds))
         for asked in calls:
             asked.tell(await _read(connection))
-        written = [await _read(connection) for _ in keys]
+        written = [await _read(connection) for _ in written_behind]
         reached = await _read(connection)
         if all(isinstance(each, BaseException) for each in written):  # one is enough: it is behind all calls
             return words(written[0])
@@ -391,27 +407,17 @@ class GroupCommit:  # see 0096
     async def _look(self, connection: AbstractConnection) -> None:
         """Ask the server of a new connection whether it can give the level. Raises `CantGive`, which says
         what to set."""
-        level = self._level
-        if level.replicas:
-            there = online(await _told(connection, "INFO", "replication"))
-            if there < level.replicas:
-                needs = "1 replica" if level.replicas == 1 else f"{level.replicas} replicas"
-                raise CantGive(
-                    f"durability: {level} needs {needs}, and the server has {there} that are online: start "
-                    "replicas, or ask for less"
-                )
-        if level.fsync:
-            try:
-                await _told(connection, *wait_command(Durability(fsync=True), 1))
-            except ResponseError as refusal:
-                raise CantGive(f"durability: {level} {_advice(str(refusal))}") from refusal
-            synced = await _synced(connection)
-            if synced == b"no":
-                raise CantGive(
-                    f"durability: {level} needs appendfsync everysec or always, and the server has no: set it"
-                )
-            if synced != b"always":
-                self._processes[connection] = run_id(await _told(connection, "INFO", "server"))
+        steps, reply = look(self._level), None
+        try:
+            while True:
+                command = steps.send(reply)
+                try:
+                    reply = await _told(connection, *command)
+                except ResponseError as refusal:
+                    reply = refusal
+        except StopIteration as end:
+            if end.value is not None:
+                self._processes[connection] = end.value
 
     def _behind(self, connection: AbstractConnection) -> float:
         """How many seconds behind the calls of a group its wait has to begin."""
@@ -442,14 +448,6 @@ async def _told(connection: AbstractConnection, *command: str | int) -> Any:
     """A reply. Raises redis-py's errors."""
     await connection.send_command(*command, check_health=False)
     return await connection.read_response()
-
-
-async def _synced(connection: AbstractConnection) -> bytes:
-    """The server's `appendfsync`; empty if that may not be known."""
-    try:
-        return bytes((await _told(connection, "CONFIG", "GET", "appendfsync"))[-1])
-    except (ResponseError, IndexError):  # a right that only this question needs
-        return b""
 
 
 async def _read(connection: AbstractConnection) -> Any:
@@ -489,44 +487,3 @@ class DurableCalls:
         """Close all connections."""
         for commit in self._commits.values():
             await commit.aclose()
-
-
-def wait_command(level: Durability, milliseconds: int) -> tuple[str | int, ...]:
-    """What waits for a level, for at most that long."""
-    if level.fsync:
-        return "WAITAOF", 1, level.replicas, milliseconds
-    return "WAIT", level.replicas, milliseconds
-
-
-def run_id(told: bytes) -> bytes:
-    """The id of the server's process in INFO."""
-    found = re.search(rb"^run_id:(\w+)", told, re.MULTILINE)
-    return found[1] if found else b""
-
-
-def online(told: bytes) -> int:
-    """How many replicas INFO says that take part."""
-    return len(re.findall(rb"^slave\d+:.*state=online", told, re.MULTILINE))
-
-
-def _advice(refusal: str) -> str:
-    if "appendonly" in refusal:
-        return "needs the server's append-only file, which is off: set appendonly to yes"
-    if "unknown command" in refusal:
-        return (
-            "needs the command WAITAOF, which the server does not have (Redis has it from 7.2 on): replace "
-            "the server, or ask for replicas"
-        )
-    return f"needs the command WAITAOF, which the server refuses: {refusal}"
-
-
-def missing(level: Durability, reached: Any) -> str:
-    """What was not reached, by the reply to `wait_command`, in words; empty if all was."""
-    if isinstance(reached, BaseException):
-        return words(reached)
-    local, replicas = reached if level.fsync else (1, reached)
-    if int(local) < level.fsync:
-        return "the server's disk did not have it in time"
-    if int(replicas) < level.replicas:
-        return f"{int(replicas)} of {level.replicas} replicas had it in time"
-    return ""

@@ -54,6 +54,8 @@ class Line:
         """Replies that were not received yet."""
         self.given_up_at = -math.inf
         """When the last script that is under way is given up (monotonic seconds)."""
+        self.made = 0
+        """How often the connection was made."""
         self._used_at = -math.inf
 
     def connect(self) -> None:
@@ -115,6 +117,7 @@ class Line:
         self._connection.disconnect()
 
     def _greet(self, connection: AbstractConnection) -> None:
+        self.made += 1
         asked, self._clock = monotonic(), ServerClock()
         self._clock.heard(_greet(connection), asked, monotonic())
         self.waiting = 0  # what was lost with the connection before does not come

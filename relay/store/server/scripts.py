@@ -104,7 +104,7 @@ class Prepared(NamedTuple):
 
     `head` is how many keys there are, and the keys; `channel` that of wake hints, if the script takes it;
     `last` is the partition's number and layout, if the topic has one, and how many changes its journal keeps,
-    if it is `journaled`; `deadlines` are those of the call.
+    if it is `journaled`; `deadlines` and `topic` are those of the call.
     """
 
     script: Script
@@ -115,6 +115,7 @@ class Prepared(NamedTuple):
     last: tuple[Argument, ...]
     journaled: bool
     deadlines: Sequence[float]
+    topic: str
 
     def lasting(
         self, deadline: float, at: Callable[[float], int], *, known: bool = True
@@ -192,7 +193,7 @@ class Scripts:
         if keep:
             script, last = self.named(f"{verb}+journal"), (*last, keep)
         keys, head, channel = self._heads(script.keys, topic, hints, group, consumer, run)
-        return Prepared(script, keys, head, channel, args, last, bool(keep), deadlines)
+        return Prepared(script, keys, head, channel, args, last, bool(keep), deadlines, topic)
 
     def _head(
         self, names: tuple[str, ...], topic: str, hints: bool, group: str, consumer: str, run: str

@@ -9,11 +9,14 @@ from relay.web import forms
 from relay.web.operations import Answer, ApiCall, Calls, Operation
 from relay.web.recurring.fields import named_without
 
+DURABILITY = ("durability",)
+"""The field of a PutCalendarRequest that stands beside those of its calendar."""
+
 
 async def put(calls: Calls, call: ApiCall) -> Answer:
     """Keep a calendar under the name in the path, so that a repeated call changes nothing."""
     request = pb.PutCalendarRequest()
-    call.read(request.calendar, without=tuple(call.path))
+    call.read_beside(request, request.calendar, DURABILITY)
     request.calendar.name = call.path["name"]
     with named_without("calendar."):
         answer = await calls.calendars.put(request)
@@ -34,7 +37,9 @@ async def page(calls: Calls, call: ApiCall) -> Answer:
 
 async def delete(calls: Calls, call: ApiCall) -> Answer:
     """Remove a calendar. It is not an error if there is none, so the call can be repeated."""
-    return Answer(forms.write(await calls.calendars.delete(pb.DeleteCalendarRequest(**call.path))))
+    request = pb.DeleteCalendarRequest(name=call.path["name"])
+    call.read_query(request)
+    return Answer(forms.write(await calls.calendars.delete(request)))
 
 
 CALENDARS = "/v1/calendars"
@@ -54,7 +59,7 @@ OPERATIONS = (
         put,
         "Keep a calendar under this name. An existing one is replaced, or left if it has these dates.",
         pb.PutCalendarResponse,
-        pb.Calendar,
+        pb.PutCalendarRequest,
         statuses={201: "There was none.", 200: "There was one, which was replaced or left as it is."},
     ),
     Operation("GET", ONE, get, "Read a calendar.", pb.GetCalendarResponse, problems=(404,)),
@@ -64,5 +69,6 @@ OPERATIONS = (
         delete,
         "Remove a calendar. A missing one is not an error. Rules that name it leave out nothing for it then.",
         pb.DeleteCalendarResponse,
+        query={"durability": pb.DeleteCalendarRequest},
     ),
 )

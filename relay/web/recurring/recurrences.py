@@ -13,8 +13,8 @@ from relay.web import forms
 from relay.web.operations import Answer, ApiCall, Calls, Operation
 from relay.web.recurring.fields import named_without
 
-IF_VERSION = "if_version"
-"""The field of a PutRecurrenceRequest that stands beside those of its recurrence."""
+ABOUT = ("if_version", "durability")
+"""The fields of a PutRecurrenceRequest, which stand beside those of its recurrence."""
 
 SPEC = "recurrence."
 
@@ -25,11 +25,7 @@ ONLY_OF_ONE = ("payload", "headers")
 async def put(calls: Calls, call: ApiCall) -> Answer:
     """Keep a recurrence under the id in the path, so that a repeated call changes nothing."""
     request = pb.PutRecurrenceRequest()
-    body = call.body
-    if isinstance(body, Mapping):
-        call.read(request, {name: value for name, value in body.items() if name == IF_VERSION})
-        body = {name: value for name, value in body.items() if name != IF_VERSION}
-    call.read(request.recurrence, body, without=tuple(call.path), also=(IF_VERSION,))
+    call.read_beside(request, request.recurrence, ABOUT)
     request.recurrence.topic = call.path["topic"]
     request.recurrence.recurrence_id = call.path["recurrence_id"]
     with named_without(SPEC):
@@ -160,7 +156,7 @@ OPERATIONS = (
         delete,
         "Remove a recurrence. A missing one is not an error.",
         pb.DeleteRecurrenceResponse,
-        query={"cancel_waiting": pb.DeleteRecurrenceRequest},
+        query=dict.fromkeys(("cancel_waiting", "durability"), pb.DeleteRecurrenceRequest),
     ),
     Operation(
         "GET",

@@ -1,0 +1,102 @@
+"""Which durability a server can give, and what it says of a wait, whoever asks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator
+from typing import Any, TypeAlias
+
+from redis.exceptions import ResponseError
+
+from relay.core.durability import Durability
+from relay.store.server.errors import CantGive, words
+
+SYNC_INTERVAL = 1.2
+"""Seconds within which a server with `appendfsync everysec` begins an fsync, if none is under way: one, and
+what its loop, which turns ten times a second, may be late."""
+
+Questions: TypeAlias = Generator[tuple[str | int, ...], Any, bytes | None]
+"""Commands to one server, each of which is answered by its reply, or by the exception in its place."""
+
+
+def look(level: Durability) -> Questions:
+    """Find out whether a server can give a level, without waiting for anything. Return the id of the server's
+    process if it may sync its file once a second, and None otherwise.
+
+    Raises `CantGive`, which says what to set, and redis-py's errors that are among the replies.
+    """
+    if level.replicas:
+        there = online(_reply((yield "INFO", "replication")))
+        if there < level.replicas:
+            needs = "1 replica" if level.replicas == 1 else f"{level.replicas} replicas"
+            raise CantGive(
+                f"durability: {level} needs {needs}, and the server has {there} that are online: start "
+                "replicas, or ask for less"
+            )
+    if not level.fsync:
+        return None
+    refusal = yield wait_command(Durability(fsync=True), 1)
+    if isinstance(refusal, ResponseError):
+        raise CantGive(f"durability: {level} {_advice(str(refusal))}") from refusal
+    _reply(refusal)
+    synced = _synced((yield "CONFIG", "GET", "appendfsync"))
+    if synced == b"no":
+        raise CantGive(
+            f"durability: {level} needs appendfsync everysec or always, and the server has no: set it"
+        )
+    return None if synced == b"always" else run_id(_reply((yield "INFO", "server")))
+
+
+def _reply(reply: Any) -> Any:
+    if isinstance(reply, BaseException):
+        raise reply
+    return reply
+
+
+def _synced(reply: Any) -> bytes:
+    """The server's `appendfsync`; empty if that may not be known."""
+    if isinstance(reply, ResponseError):  # a right that only this question needs
+        return b""
+    settings = _reply(reply)
+    return bytes(settings[-1]) if settings else b""
+
+
+def wait_command(level: Durability, milliseconds: int) -> tuple[str | int, ...]:
+    """What waits for a level, for at most that long."""
+    if level.fsync:
+        return "WAITAOF", 1, level.replicas, milliseconds
+    return "WAIT", level.replicas, milliseconds
+
+
+def run_id(told: bytes) -> bytes:
+    """The id of the server's process in INFO."""
+    found = re.search(rb"^run_id:(\w+)", told, re.MULTILINE)
+    return found[1] if found else b""
+
+
+def online(told: bytes) -> int:
+    """How many replicas INFO says that take part."""
+    return len(re.findall(rb"^slave\d+:.*state=online", told, re.MULTILINE))
+
+
+def _advice(refusal: str) -> str:
+    if "appendonly" in refusal:
+        return "needs the server's append-only file, which is off: set appendonly to yes"
+    if "unknown command" in refusal:
+        return (
+            "needs the command WAITAOF, which the server does not have (Redis has it from 7.2 on): replace "
+            "the server, or ask for replicas"
+        )
+    return f"needs the command WAITAOF, which the server refuses: {refusal}"
+
+
+def missing(level: Durability, reached: Any) -> str:
+    """What was not reached, by the reply to `wait_command`, in words; empty if all was."""
+    if isinstance(reached, BaseException):
+        return words(reached)
+    local, replicas = reached if level.fsync else (1, reached)
+    if int(local) < level.fsync:
+        return "the server's disk did not have it in time"
+    if int(replicas) < level.replicas:
+        return f"{int(replicas)} of {level.replicas} replicas had it in time"
+    return ""

@@ -1,0 +1,126 @@
+"""What a load has written and what its OK still has to wait for: one wait for all of it, at its end."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import monotonic
+
+from relay.core.durability import STORED, Durability
+from relay.core.errors import DurabilityMissed
+from relay.core.partitions import topic_of
+from relay.store.keys import KeyNames
+from relay.store.server.durable.offer import SYNC_INTERVAL, look, missing, wait_command
+from relay.store.server.line import Line, packed
+from relay.store.server.manifest import text_of
+from relay.store.server.scripts import Prepared
+
+WRITTEN = text_of("lib/written")
+
+SHARE = 0.8
+"""The part of the time in which a server has to answer that a wait may take."""
+
+
+@dataclass(slots=True)
+class _Debt:
+    """What was written over one line. `made` tells the connection that it went over, `key` is one that may be
+    written behind it, `last` is when something was (monotonic seconds)."""
+
+    made: int
+    key: str
+    level: Durability
+    last: float
+
+
+class Owed:  # see 0099
+    """The changes that a thread has made to topics with a durability, by the lines they went over.
+
+    A load waits once, behind all of its batches, on the connections that they went over. One that was made
+    again in between may lead to another server, or to one that was restarted and has lost what it had in
+    memory. So what went over the one before is not known to be durable, and the load has to be run again.
+    """
+
+    def __init__(self, keys: KeyNames, level_of: Callable[[str], Durability], timeout: float) -> None:
+        """`level_of` tells the durability of a topic; `timeout` (seconds) is that of the lines."""
+        self._keys = keys
+        self._level_of = level_of
+        self._timeout = timeout
+        self._debts: dict[Line, _Debt] = {}
+
+    def level(self, name: str) -> Durability:
+        """The durability that changes of a topic or partition must have."""
+        return self._level_of(topic_of(name))
+
+    @property
+    def any(self) -> bool:
+        """Whether there is something to wait for."""
+        return bool(self._debts)
+
+    def note(self, line: Line, call: Prepared) -> None:
+        """Note that a script is sent over a line. Raises `DurabilityMissed` if the line is not the one any
+        more over which others went before."""
+        if not call.script.writes or not (level := self.level(call.topic)).waits:
+            return
+        debt, now = self._debts.get(line), monotonic()
+        if debt is None:
+            debt = self._debts[line] = _Debt(line.made, self._keys.key("written", call.topic), STORED, now)
+        debt.level, debt.last = debt.level.joined(level), now
+        self._check(line, debt)
+
+    def require(self, line: Line, name: str) -> None:
+        """Find out, before anything is written to a topic, whether the line's server can give its durability.
+        Nothing else may be under way. Raises `CantGive`, redis-py's errors."""
+        if not (level := self.level(name)).waits:
+            return
+        line.connect()
+        _asked(line, level)
+
+    def settle(self) -> None:
+        """Wait until all has the durability that it must have. Nothing else may be under way. Raises
+        `DurabilityMissed`, `CantGive`, redis-py's errors."""
+        debts, self._debts = self._debts, {}
+        for line, debt in debts.items():
+            self._check(line, debt)
+            line.connect()
+            self._check(line, debt)
+            level = debt.level
+            if level.replicas and level.fsync:
+                self._wait(line, debt, Durability(replicas=level.replicas))
+            if _asked(line, level) is not None:  # its word does not count before an fsync has begun: see 0096
+                time.sleep(max(debt.last + SYNC_INTERVAL - monotonic(), 0.0))
+            self._wait(line, debt, level)
+            self._check(line, debt)
+
+    def _wait(self, line: Line, debt: _Debt, level: Durability) -> None:
+        milliseconds = math.ceil(self._timeout * SHARE * 1_000)
+        behind = packed(("EVAL", WRITTEN, 1, debt.key)) + packed(wait_command(level, milliseconds))
+        written, reached = line.replies(behind, 2)
+        problem = missing(level, written if isinstance(written, BaseException) else reached)
+        if problem:
+            raise DurabilityMissed(_words(level, problem))
+
+    @staticmethod
+    def _check(line: Line, debt: _Debt) -> None:
+        if line.made != debt.made:
+            raise DurabilityMissed(_words(debt.level, "the connection was lost in between"))
+
+
+def _asked(line: Line, level: Durability) -> bytes | None:
+    """See `look`."""
+    steps, reply = look(level), None
+    try:
+        while True:
+            command = steps.send(reply)
+            (reply,) = line.replies(packed(command), 1)
+    except StopIteration as end:
+        process: bytes | None = end.value
+        return process
+
+
+def _words(level: Durability, problem: str) -> str:
+    return (
+        f"durability: {level} was not reached: {problem}; what was written stands, but may be lost with the "
+        "server: run the load again"
+    )
