@@ -5,7 +5,8 @@ lost with its process. Times are CLOCK_MONOTONIC, which all processes of a machi
 Relay's own, and nothing is believed that Relay says of itself.
 
     ask     a try begins: id, n (the intent: 1 is the timer's first call, and so on), what, due, level
-    answer  … and is over: id, n, ok; code if it is an error, reached, and next of a recurrence's put or pause
+    answer  … and is over: id, n, ok; of an error code and said (its words), otherwise reached, and next of a
+            recurrence's put or pause
     begin   a handler begins: id, n, due, attempt, occurrence, deadline (the lease's), relay
     end     … and ends: the same, and outcome
     clock   a server's clock was read: port, time, master, sent and heard (when it was asked, and answered)

@@ -134,8 +134,9 @@ def conditions(known: Iterable[tuple[Row, Result]]) -> Iterator[str]:
         machine = result["machine"]
         parts = [
             row.name,
-            f"{result['verdict']['timers']:,}",
-            ", ".join(f"{name} {number}" for name, number in sorted(result["faults"].items())),
+            f"{result['verdict']['timers']:,} of {row.timers:,}",
+            f"{sum(result['faults'].values())} of {row.number}: "
+            + ", ".join(f"{name} {number}" for name, number in sorted(result["faults"].items())),
             result["asked"]["sync"],
             str(result["seed"]),
             f"{result['seconds'] / 60:.0f} min",

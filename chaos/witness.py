@@ -61,7 +61,7 @@ class Witness:
     def _replicated(self, master: int, held: int) -> float:
         """Until when (monotonic) all that this master had answered for was within so much of its stream."""
         looks = self._looks[master]
-        return max((each.sent for each in looks if not each.master and each.offset <= held), default=0.0)
+        return max((each.sent for each in looks if each.offset <= held), default=0.0)
 
     def written(self, server: RunningServer, by: float = math.inf) -> float:
         """Until when all that this server had answered for was in its file, in the hands of the kernel, at a
@@ -86,13 +86,17 @@ class Witness:
         master = int(about.get("master_port", 0))
         offset = about["slave_repl_offset"] if master else about["master_repl_offset"]
         buffered = bool(about.get("aof_buffer_length", 0))
-        looks = self._looks[server.port]
-        looks.append(Look(heard, time.monotonic(), master, offset, buffered))
         self._ledger.write(
             "clock", port=server.port, time=seconds + micros / 1e6, sent=sent, heard=heard, master=not master
         )
+        self.take(server.port, Look(heard, time.monotonic(), master, offset, buffered))
+
+    def take(self, port: int, look: Look) -> None:
+        """The server on this port has said this of itself."""
+        looks = self._looks[port]
+        looks.append(look)
         if len(looks) > 1:
-            self._note_change(server.port, *looks[-2:])
+            self._note_change(port, *looks[-2:])
 
     def _note_change(self, port: int, before: Look, now: Look) -> None:
         if before.master and not now.master:

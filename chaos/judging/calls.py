@@ -19,6 +19,8 @@ class Call:
     what: str
     due: int | None = None
     """Microseconds since 1970."""
+    wall: float = 0.0
+    """When the first try began, by the wall clock (unix seconds)."""
     tries: list[float] = field(default_factory=list)
     """When each began."""
     acknowledged: float = math.inf
@@ -46,7 +48,7 @@ class Calls:
         for entry in entries:
             if entry["kind"] == "ask":
                 key = entry["id"], entry["n"]
-                call = found.setdefault(key, Call(*key, entry["what"], entry.get("due")))
+                call = found.setdefault(key, Call(*key, entry["what"], entry.get("due"), entry["wall"]))
                 call.tries.append(entry["at"])
             elif entry["kind"] == "answer" and not entry["ok"]:
                 self.errors[entry["code"]] += 1

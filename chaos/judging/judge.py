@@ -209,7 +209,7 @@ class Judge:
             *(f"undone: {each}, after {by}" for each, by in self.undone[:3]),
             *(f"unasked: {each}" for each in self.unasked[:3]),
             *(f"not counted: {each}" for each in self.uncounted[:3]),
-            *(f"instants lost: {each}" for each in self.instants[:3] if each.lost),
+            *(f"instants lost: {each.missing}" for each in self.instants if each.lost),
         ]
 
 

@@ -14,8 +14,11 @@ from chaos.judging.losses import Losses
 
 EVERY = 1
 """Seconds from one nominal instant to the next."""
-CATCHING_UP = 2.0
-"""Seconds after a loss in which what it took is still answered for, or ticked."""
+QUICK = 1.0
+"""Seconds within which a pause is answered that took one try alone. After that an earlier try may have acted,
+and the answer tells the next instant as of the last one."""
+LATE = 5
+"""Seconds by which an instant may be late that came before the pause."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +31,13 @@ class Instants:
     """How many came as two occurrences, and were not brought back by a loss."""
 
     @property
+    def missing(self) -> list[int]:
+        """Those that no handler has acknowledged."""
+        return sorted(set(self.wanted) - self.handled)
+
+    @property
     def lost(self) -> int:
-        return len(set(self.wanted) - self.handled)
+        return len(self.missing)
 
 
 def instants(
@@ -49,7 +57,7 @@ def _of_one(calls: Sequence[Call], seen: Mapping[int, list[Delivery]], losses: L
     if put.open or put.next is None:
         return Instants((), frozenset(), 0)
     first = min([round(put.next), *seen])
-    end = calls[-1].next if calls[-1].what == "pause" and calls[-1].next else max(seen, default=first) + EVERY
+    end = _end(calls[-1], max(seen, default=first) + EVERY)
     handled = frozenset(
         instant for instant, found in seen.items() if any(each.outcome == "ack" for each in found)
     )
@@ -58,4 +66,13 @@ def _of_one(calls: Sequence[Call], seen: Mapping[int, list[Delivery]], losses: L
         for found in seen.values()
         for earlier, later in pairwise(found)
     )
-    return Instants(range(first, round(end), EVERY), handled, double)
+    return Instants(range(first, end, EVERY), handled, double)
+
+
+def _end(pause: Call, otherwise: int) -> int:
+    """The first instant that is not wanted any more."""
+    if pause.what != "pause" or pause.next is None:
+        return otherwise
+    if pause.acknowledged - pause.tries[0] < QUICK:
+        return round(pause.next)
+    return min(round(pause.next), int(pause.wall) - LATE)

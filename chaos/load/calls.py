@@ -40,7 +40,9 @@ class Insistent:
                 answer = await act(next(self._clients), patience)
             except CallError as error:
                 code = "NOT_DURABLE" if isinstance(error, NotDurable) else error.code.name
-                self._ledger.write("answer", id=timer_id, n=what["n"], ok=False, code=code)
+                self._ledger.write(
+                    "answer", id=timer_id, n=what["n"], ok=False, code=code, said=error.message
+                )
                 await asyncio.sleep(max(ends - time.monotonic(), 0.0))
                 if once:
                     return None

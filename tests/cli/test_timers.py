@@ -388,6 +388,7 @@ def test_run_on_a_paused_topic_says_so(run: Run, double: Double) -> None:
         "timer_id": "x",
         "result": "run",
         "delivery_under_way": False,
+        "durability": "stored",
         "paused": True,
     }
 

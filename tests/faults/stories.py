@@ -37,7 +37,7 @@ class Story:
 
     def ask(self, at: float, n: int = 1, due: float = 5.0, *, id: str = "a", what: str = "schedule") -> Self:  # noqa: A002
         when = None if what == "cancel" else micros(due)
-        return self.write("ask", at, id=id, n=n, what=what, due=when)
+        return self.write("ask", at, wall=at + AHEAD, id=id, n=n, what=what, due=when)
 
     def ok(self, at: float, n: int = 1, *, id: str = "a", next: float | None = None) -> Self:  # noqa: A002
         return self.write("answer", at, id=id, n=n, ok=True, next=next)

@@ -310,6 +310,16 @@ def test_the_last_instant_before_the_pause_counts() -> None:
     assert recurring(1_010, until=1_012).judge.verdict.instants_lost == 1
 
 
+def test_a_pause_that_was_repeated_may_have_acted_before() -> None:
+    """It was asked for at 1,050. What came till shortly before that had to come."""
+    story = recurring(*range(1_010, 1_045))
+    story.entries[-1] |= {"at": 52.0, "next": 1_052.0}
+    assert not story.judge.verdict.instants_lost
+    story = recurring(*range(1_010, 1_044))
+    story.entries[-1] |= {"at": 52.0, "next": 1_052.0}
+    assert story.judge.verdict.instants_lost == 1
+
+
 def test_an_instant_with_two_occurrences_is_double() -> None:
     story = recurring(1_010, 1_011)
     story.handled(20.0, n=0, id="r@1970-01-01T00:16:50Z", due=10.0, occurrence="another")

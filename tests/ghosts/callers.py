@@ -172,7 +172,7 @@ class ByHttp(Caller):
             with refusal:
                 if refusal.code != 503:
                     raise AssertionError(refusal.read()) from refusal
-                raise NoAnswer(refusal.read().decode()) from refusal
+                raise NoAnswer(str(refusal)) from refusal  # its body may be too late for this caller
         except OSError as failure:  # the caller's time is over, or nobody is there
             raise NoAnswer(str(failure)) from failure
 

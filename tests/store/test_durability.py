@@ -11,11 +11,12 @@ from typing import Any
 
 import anyio
 import pytest
+from redis.asyncio.connection import AbstractConnection
 
 from relay.core.durability import Durability, needing
 from relay.core.errors import DurabilityMissed, GivenUp, NotOffered, OpenOutcome, ServiceError, TooMany
 from relay.core.timers import KEEP_EXISTING, Change, NewTimer, Scheduled
-from relay.store.server import group_commit
+from relay.store.server import group_commit, pool
 from relay.store.server import server as server_module
 from relay.store.server.durable import offer
 from relay.store.server.server import Server
@@ -124,6 +125,31 @@ async def test_a_server_that_takes_all_for_synced(disk: RunningServer) -> None:
         for name in "abc":
             await schedule(store, name, FSYNC)
         assert monotonic() - began > 1.9
+
+
+@pytest.mark.parametrize("synced", ["always", "everysec"])
+async def test_what_goes_with_the_wait(synced: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that syncs before it answers gets the scripts of a group with the wait behind them, so that
+    one fsync does for all. Another one gets each at once: a timer must not be late for what its caller waits
+    for."""
+    messages: list[list[str]] = []
+
+    def write(connection: AbstractConnection, *commands: Any) -> None:
+        messages.append([command[0] for command in commands])
+        sent(connection, *commands)
+
+    sent = pool.write
+    monkeypatch.setattr(group_commit, "write", write)
+    config = {"appendonly": "yes", "appendfsync": synced}
+    with start_server("valkey", config=config) as server:
+        async with stored_at(server.url) as store:
+            await asyncio.gather(*(schedule(store, f"{number}", FSYNC) for number in range(30)))
+            await idle(store)
+        assert server.control.zcard("timers_timeline:t") == 30
+    with_scripts = [each for each in messages if each[0] == "EVALSHA"]
+    assert sum(map(len, with_scripts)) >= 30
+    waits = {"WAITAOF" in each for each in with_scripts}
+    assert waits == {synced == "always"}
 
 
 @pytest.mark.usefixtures("doubt")

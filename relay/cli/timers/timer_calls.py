@@ -105,7 +105,8 @@ def run(topic: str, timer_id: str, connection: RelayConnection, durability: str,
     result = change.result
     if as_json:
         told = {"result": result.value, "delivery_under_way": change.delivery_under_way}
-        told["durability"] = change.durability
+        if result is not ChangeResult.NOT_FOUND:
+            told["durability"] = change.durability
         paused = {} if info is None else {"paused": info.paused}
         output.document({"topic": topic, "timer_id": timer_id, **told, **paused})
     elif result is ChangeResult.IN_FLIGHT:

@@ -264,11 +264,11 @@ class GroupCommit:  # see 0096
         failure: RedisError | OSError = RedisConnectionError(problem)
         try:
             try:
-                await self._gather(calls, connection)
+                held = await self._gather(calls, connection)
             finally:
                 self._gathers = False
             self._begin()
-            problem = await self._wait_for(calls, connection) if calls else ""
+            problem = await self._wait_for(calls, held, connection) if calls else ""
             for asked in calls:
                 asked.told_durable(problem)
             if calls and not problem:
@@ -297,20 +297,21 @@ class GroupCommit:  # see 0096
             self._gathers = False
             raise
 
-    async def _gather(self, calls: list[_Asked], connection: AbstractConnection) -> None:
-        """Send what is queued, and what comes until it is time to close the group."""
+    async def _gather(self, calls: list[_Asked], connection: AbstractConnection) -> list[Sequence[Any]]:
+        """Send what is queued, and what comes until it is time to close the group.
+
+        A server with `appendfsync always` syncs before it answers, and does nothing else meanwhile. A script
+        that is sent by itself costs an fsync, and the wait behind it another one, in which the next scripts
+        wait as well. So there they are held, and returned: they go with the wait.
+        """
         clock = await self._pool.clock(connection)
+        holds = self._level.fsync and self._processes.get(connection) == b""
         while True:
             while self._queue:
-                asked = self._queue.popleft()
-                now = monotonic()
-                if asked.reply.done() or asked.deadline <= now:
-                    asked.tell(GivenUp(TOO_LATE))
-                    continue
-                asked.clock, asked.sent = clock, now
-                calls.append(asked)
-                write(connection, asked.command(clock.at))
-                await asyncio.sleep(0)
+                calls.append(self._queue.popleft())
+                if not holds:
+                    write(connection, *self._commands(calls, calls[-1:], clock))
+                    await asyncio.sleep(0)
             left = self._closed_at + min(self._took / GROUPS, LONGEST_GATHER) - monotonic()
             if left <= 0 or not calls:
                 break
@@ -318,18 +319,37 @@ class GroupCommit:  # see 0096
             with suppress(TimeoutError):
                 async with asyncio.timeout(left):
                     await self._news.wait()
+        held = self._commands(calls, list(calls), clock) if holds else []
         if calls:
             self._closed_at = monotonic()
+        return held
 
-    async def _wait_for(self, calls: Sequence[_Asked], connection: AbstractConnection) -> str:
-        """Close the group: tell the calls their replies; return why the level was not reached, or nothing."""
+    @staticmethod
+    def _commands(calls: list[_Asked], some: Sequence[_Asked], clock: ServerClock) -> list[Sequence[Any]]:
+        """The commands of some of a group's calls, which are sent now. Those that are given up leave it."""
+        commands: list[Sequence[Any]] = []
+        for asked in some:
+            now = monotonic()
+            if asked.reply.done() or asked.deadline <= now:
+                asked.tell(GivenUp(TOO_LATE))
+                calls.remove(asked)
+                continue
+            asked.clock, asked.sent = clock, now
+            commands.append(asked.command(clock.at))
+        return commands
+
+    async def _wait_for(
+        self, calls: Sequence[_Asked], held: Sequence[Sequence[Any]], connection: AbstractConnection
+    ) -> str:
+        """Close the group: send what was held, tell the calls their replies; return why the level was not
+        reached, or nothing."""
         closed, end = monotonic(), max(asked.end for asked in calls)
         behind = self._behind(connection)
         last = max(end, *(asked.deadline for asked in calls))
         keys = dict.fromkeys(asked.key for asked in calls)
         async with asyncio.timeout(last - closed + GRACE):
             first = Durability(replicas=self._level.replicas) if behind else self._level
-            problem = await self._reach(first, keys, calls, connection, end)
+            problem = await self._reach(first, keys, calls, connection, end, held)
             if not behind and not problem:
                 behind = self._behind(connection)  # the server may sync once a second since
             if behind and not problem:
@@ -344,25 +364,24 @@ class GroupCommit:  # see 0096
         calls: Sequence[_Asked],
         connection: AbstractConnection,
         end: float,
+        held: Sequence[Sequence[Any]] = (),
     ) -> str:
-        """Wait until `end` for a level of all that was sent, and tell the calls their replies; return why it
-        was not reached, or nothing."""
-        for key in keys:
-            write(connection, ("EVAL", WRITTEN, 1, key))
+        """Send what was held, wait until `end` for a level of all that was sent, and tell the calls their
+        replies; return why it was not reached, or nothing."""
+        written_behind = [("EVAL", WRITTEN, 1, key) for key in keys]
         left = end - monotonic()
         milliseconds = max(math.ceil(max(left - LATE, left / 2) * 1000), 1)  # 0 would be without end
-        write(connection, wait_command(level, milliseconds))
-        if level.fsync:
-            write(connection, HOW_SYNCED)
+        asks = [HOW_SYNCED] if level.fsync else []
+        write(connection, *held, *written_behind, wait_command(level, milliseconds), *asks)
         for asked in calls:
             asked.tell(await _read(connection))
-        written = [await _read(connection) for _ in keys]
+        written = [await _read(connection) for _ in written_behind]
         reached = await _read(connection)
-        synced = appendfsync(await _read(connection)) if level.fsync else b""
+        synced = appendfsync(await _read(connection)) if asks else b""
         if all(isinstance(each, BaseException) for each in written):  # one is enough: it is behind all calls
             return words(written[0])
         problem = missing(level, reached)
-        if level.fsync and not problem:
+        if asks and not problem:
             problem = await self._note_synced(connection, synced)
         return problem
 

@@ -286,9 +286,9 @@ class Client(Redis):  # see 0065
         raise OpenOutcome(words(lost), since=since, until=until) from lost
 
 
-def write(connection: AbstractConnection, command: Sequence[Any]) -> None:
-    """Send a command. What the kernel does not take at once lies with asyncio, since nobody waits until it is
-    written, but for the answer. `write` says nothing of a line that is lost, and reading does; `writelines`
-    of Python 3.12 fails in ways of its own."""
+def write(connection: AbstractConnection, *commands: Sequence[Any]) -> None:
+    """Send commands, all at once. What the kernel does not take at once lies with asyncio, since nobody waits
+    until it is written, but for the answer. `write` says nothing of a line that is lost, and reading does;
+    `writelines` of Python 3.12 fails in ways of its own."""
     writer: Any = connection._writer  # noqa: SLF001  (it has no other way in)
-    writer.write(b"".join(connection.pack_command(*command)))
+    writer.write(b"".join(part for command in commands for part in connection.pack_command(*command)))
