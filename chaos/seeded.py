@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,12 +51,14 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class SeededBug:
-    """What is wrong, the row that meets it, and the field of the verdict in which it shows."""
+    """What is wrong, the row that meets it, the field of the verdict in which it shows, and the one fault of the
+    row that meets it, if others only take its time."""
 
     name: str
     row: str
     shows: str
     changes: tuple[Change, ...]
+    fault: str = ""
 
     def put_into(self, copy: Path) -> None:
         """Make a copy of the code with the bug in it. Raises `ValueError` if its text is not there once."""
@@ -66,8 +68,8 @@ class SeededBug:
             (copy / change.file).write_text(change.made_in(copy), encoding="utf-8")
 
 
-def _bug(name: str, row: str, shows: str, *changes: tuple[str, str, str]) -> SeededBug:
-    return SeededBug(name, row, shows, tuple(Change(*change) for change in changes))
+def _bug(name: str, row: str, shows: str, *changes: tuple[str, str, str], fault: str = "") -> SeededBug:
+    return SeededBug(name, row, shows, tuple(Change(*change) for change in changes), fault)
 
 
 CLAIM, SETTLE, SCHEDULE = "lua/timeline/claim.lua", "lua/timeline/settle.lua", "lua/timeline/schedule.lua"
@@ -148,6 +150,7 @@ BUGS = (
         "network",
         "undone",
         ("lua/lib/given_up.lua", "return now_us > us end", "return now_us > us + 3.6e9 end"),
+        fault="bytes held back",
     ),
     # ------------------------------------------------------------------------------ ticks
     _bug(
@@ -251,7 +254,8 @@ BUGS = (
 
 def look_for(bug: SeededBug, seed: int, *, timers: int = TIMERS) -> dict[str, Any]:
     """Play the bug's row with its code; what the judge found, and after how many tries."""
-    played = row(bug.row).sized(timers, FAULTS, RATE)
+    whole = row(bug.row).sized(timers, FAULTS, RATE)
+    played = replace(whole, faults=lambda: [each for each in whole.faults() if bug.fault in each.name])
     told: dict[str, Any] = {"bug": bug.name, "row": bug.row, "shows": bug.shows, "found": 0, "tries": 0}
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="relay-seeded-") as copy:

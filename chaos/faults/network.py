@@ -74,7 +74,7 @@ class BytesHeldBack:
     meanwhile; it goes on by a new connection, and what it had sent arrives after that: a ghost."""
 
     name = "bytes held back"
-    seconds = 0.05, 4.0
+    seconds = 0.05, 8.0  # callers wait for 3
 
     def strike(self, world: World, chance: Random) -> None:
         self._line = chance.choice(lines_of(world))
