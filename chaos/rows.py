@@ -137,12 +137,11 @@ ROWS: tuple[Row, ...] = (
     Row("server-stopped", "the server stopped for up to 0.6 s", lambda: [ServerStopped()], number=MANY),
     Row(
         "replica",
-        "replicas killed, stopped",
-        lambda: [ReplicaKilled(), ReplicaStopped()],
+        "replicas killed, stopped; Sentinels killed",
+        lambda: [ReplicaKilled(), ReplicaStopped(), SentinelKilled()],
         "sentinel",
         "replicas:1",
     ),
-    Row("sentinel", "Sentinels killed", lambda: [SentinelKilled()], "sentinel"),
     Row("failover", "failovers by Sentinel", failovers, "sentinel", may_lose=True),
     # Of two replicas, one has it: the other may be the one that takes over.
     Row("failover-replica", "failovers by Sentinel", failovers, "sentinel", "replicas:1", may_lose=True),
@@ -194,14 +193,8 @@ ROWS: tuple[Row, ...] = (
     ),
     Row(
         "clocks",
-        "the clocks of relays and applications stepped by an hour",
-        lambda: [ClockStepped("relay"), ClockStepped("application")],
-        clocks=True,
-    ),
-    Row(
-        "clock-server",
-        "the server's clock stepped by an hour, leapt back by seconds",
-        lambda: [ClockStepped("server"), ClockLeaps()],
+        "the clocks of relays, applications and the server stepped by an hour; the server's leapt back by seconds",
+        lambda: [ClockStepped("relay"), ClockStepped("application"), ClockStepped("server"), ClockLeaps()],
         clocks=True,
     ),
     Row("memory", "no memory left", lambda: [MemoryFull()]),

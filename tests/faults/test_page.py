@@ -105,12 +105,12 @@ def test_a_run_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.Monk
 
     def run(each: Any, seed: int, *_: Any, **__: Any) -> dict[str, Any]:
         played.append((each.name, seed))
-        return result_of(each.name, ok=each.name != "sentinel")
+        return result_of(each.name, ok=each.name != "replica")
 
     monkeypatch.setattr(command, "run", run)
-    rows = ["--row", "relay", "--row", "slots", "--row", "sentinel"]
+    rows = ["--row", "relay", "--row", "slots", "--row", "replica"]
     assert command.main(["--resume", str(file), "--seed", "7", *rows]) == 1, "one has failed"
-    assert played == [("slots", 7), ("sentinel", 7)]
-    assert [each["row"] for each in read(file)] == ["relay", "slots", "sentinel"]
+    assert played == [("slots", 7), ("replica", 7)]
+    assert [each["row"] for each in read(file)] == ["relay", "slots", "replica"]
     assert command.main(["--resume", str(file), "--row", "slots"]) == 0
     assert len(played) == 2
