@@ -193,7 +193,7 @@ ROWS: tuple[Row, ...] = (
     ),
     Row(
         "clocks",
-        "the clocks of relays, applications and the server stepped by an hour; the server's leapt back by seconds",
+        "clocks of relays, applications, the server stepped by an hour; the server's leapt back by seconds",
         lambda: [ClockStepped("relay"), ClockStepped("application"), ClockStepped("server"), ClockLeaps()],
         clocks=True,
     ),
