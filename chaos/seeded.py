@@ -51,8 +51,8 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class SeededBug:
-    """What is wrong, the row that meets it, and the field of the verdict in which it shows. `fault` is the one
-    fault of the row that meets it, where others would only take time."""
+    """What is wrong, the row that meets it, and the field of the verdict in which it shows. `fault` is the
+    one of the row's that meets it, where others would only take time."""
 
     name: str
     row: str
