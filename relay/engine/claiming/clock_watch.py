@@ -103,7 +103,7 @@ class PlaceClock:
 
 
 class ClockWatch:  # see 0088
-    """Looks at the clocks of all places whose topics this relay polls. `stepped` is told of each step.
+    """Looks at the clocks of all places whose topics this relay polls. `stepped` is called with each step.
 
     A replica that takes over and has another clock is a step, too.
     """

@@ -72,8 +72,8 @@ class Recaller:  # see 0088
             left |= self._standing(await self._asked(partition, some, ttl, back), ttl, back)
         if found:
             log.warning(
-                "leases were cut that Redis' clock had given before it stepped back",
-                extra={"topic": place_of(partition), "count": len(found) - len(left)},
+                "leases are cut: they end later than any that is given now, as Redis' clock has stepped back",
+                extra={"topic": place_of(partition), "count": len(found)},
             )
         while left:
             await self._clock.sleep(AGAIN)
