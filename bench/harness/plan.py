@@ -64,7 +64,6 @@ QUICK = Plan(
     push=3_000,
     unary={1: 200, 10: 1_000, 100: 3_000},
     batch=30_000,
-    durable=200_000,
     durable_unary=5_000,
     durable_rounds=4,
     peer=2_000,

@@ -34,7 +34,7 @@ def _forked(monkeypatch: pytest.MonkeyPatch) -> None:
 def _python_peers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peers, "PEERS", PYTHON_PEERS)
     monkeypatch.setattr(lateness, "PEERS", PYTHON_PEERS)
-    monkeypatch.setattr(persistence, "PEERS", PYTHON_PEERS)
+    monkeypatch.setattr(persistence, "PEERS", PYTHON_PEERS[1:])
 
 
 @pytest.mark.slow

@@ -399,6 +399,7 @@ class BlockingServer:
     def close(self) -> None:
         """Leave; what is under way is not waited for."""
         self._awaited.clear()
+        self._owed.forget()
         self._trouble = ""
         for line in self._servers.lines:
             line.close()

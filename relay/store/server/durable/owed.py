@@ -85,6 +85,10 @@ class Owed:  # see 0099
         line.connect()
         _asked(line, level)
 
+    def forget(self) -> None:
+        """Wait for nothing that was noted: its lines are left, and nobody was told that it is durable."""
+        self._debts.clear()
+
     def settle(self) -> None:
         """Wait until all has the durability that it must have. Nothing else may be under way. Raises
         `DurabilityMissed`, `CantGive`, redis-py's errors."""
