@@ -12,12 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from relay.core.errors import UnfitServer
 from relay.pipeline.inputs import preflight
 from relay.pipeline.inputs.sources import Source
 from relay.pipeline.spark.redis_target import Target
 from relay.settings import load
 from tests.pipeline.small_jvm import QUICK
-from tests.servers import free_port
+from tests.servers import free_port, start_server
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -207,3 +208,11 @@ def test_a_path_of_another_file_system_is_left_to_spark(
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     assert preflight._is_here(place, conf) is here
+
+
+def test_a_server_that_lacks_a_command_is_refused_by_name() -> None:
+    """As a relay refuses it at its start."""
+    with start_server("valkey", config={"rename-command": "ZMSCORE NOBODYS"}) as server:
+        settings = load(environ={"RELAY_REDIS__URL": server.url})
+        with pytest.raises(UnfitServer, match="has no command ZMSCORE, which Relay needs to schedule"):
+            preflight.check_redis(settings, None)

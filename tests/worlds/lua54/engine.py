@@ -10,6 +10,7 @@ from typing import Any
 
 from lupa.lua54 import LuaRuntime, lua_type
 
+from tests.chaos import CHAOS
 from tests.worlds.lua54.wire import Refusal, Status
 
 LIBRARIES = (Path(__file__).parent / "libraries.lua").read_bytes()
@@ -22,14 +23,13 @@ class Engine:
     """One interpreter. One script runs at a time.
 
     `writes` are the names of commands that change something: what a full server refuses, it refuses before a
-    script's first of them, and not behind it. `make_room` runs a command as if there were room. `integers`:
-    whole numbers of replies are integers of Lua, as its own API makes them; else they are doubles.
+    script's first of them, and not behind it. `make_room` runs a command as if there were room. Whole numbers
+    of replies are integers of Lua; in `make chaos` they are doubles, since servers may hand over either.
     """
 
     def __init__(self, writes: frozenset[bytes], make_room: Callable[[Command, list[bytes]], object]) -> None:
         self._writes = writes
         self._make_room = make_room
-        self.integers = True
         self._lua: Any = LuaRuntime(encoding=None, unpack_returned_tuples=True, register_eval=False)
         self._run = self._lua.execute(LIBRARIES, self._command, self._sha1, self._decode)
         self._forward: Command
@@ -66,7 +66,7 @@ class Engine:
         if isinstance(reply, Status):
             return self._lua.table_from({b"ok": bytes(reply)})
         if isinstance(reply, int):
-            return reply if self.integers else float(reply)
+            return float(reply) if CHAOS else reply
         return False if reply is None else reply
 
     def _said(self, value: Any) -> object:
