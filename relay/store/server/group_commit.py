@@ -19,7 +19,14 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from relay.core.durability import Durability
 from relay.core.errors import DurabilityMissed, GivenUp, OpenOutcome, TooMany
-from relay.store.server.durable.offer import SYNC_INTERVAL, look, missing, wait_command
+from relay.store.server.durable.offer import (
+    PACE,
+    SYNC_INTERVAL,
+    files_at_rest,
+    look,
+    missing,
+    wait_command,
+)
 from relay.store.server.errors import CantGive, words
 from relay.store.server.manifest import text_of
 from relay.store.server.pool import ANSWERS, GRACE, NO_ANSWER, TOO_LATE, MasterPool, write
@@ -54,13 +61,6 @@ SECONDS_TO_LEARN = 3.0
 
 PROOFS = 3
 """How often a server has to wait for an fsync until it is known that it does."""
-
-PACE = 0.05
-"""Seconds between two looks at a server that has an fsync under way."""
-
-UNDER_WAY = re.compile(rb"^aof_pending_bio_fsync:[1-9]", re.MULTILINE)
-FILES = re.compile(rb"^aof_(?:rewrite_in_progress|base_size):\d+", re.MULTILINE)
-"""What INFO says of fsyncs, and what changes in it with a rewrite of the append-only file."""
 
 WRITTEN = text_of("lib/written")
 
@@ -393,13 +393,9 @@ class GroupCommit:  # see 0096
         from those of before; None if there was none."""
         while True:
             write(connection, ("INFO", "persistence"))
-            told = await _read(connection)
-            if isinstance(told, BaseException):  # a right that only this question needs
-                return []
-            if not UNDER_WAY.search(told):
-                return FILES.findall(told)
-            if monotonic() > end:
-                return None
+            files = files_at_rest(await _read(connection))
+            if files is not None or monotonic() > end:
+                return files
             await asyncio.sleep(PACE)
 
     # ------------------------------------------------------------------ what the server can give

@@ -11,6 +11,13 @@ from redis.exceptions import ResponseError
 from relay.core.durability import Durability
 from relay.store.server.errors import CantGive, words
 
+UNDER_WAY = re.compile(rb"^aof_pending_bio_fsync:[1-9]", re.MULTILINE)
+FILES = re.compile(rb"^aof_(?:rewrite_in_progress|base_size):\d+", re.MULTILINE)
+"""What INFO says of fsyncs, and what changes in it with a rewrite of the append-only file."""
+
+PACE = 0.05
+"""Seconds between two looks at a server that has an fsync under way."""
+
 SYNC_INTERVAL = 1.2
 """Seconds within which a server with `appendfsync everysec` begins an fsync, if none is under way: one, and
 what its loop, which turns ten times a second, may be late."""
@@ -59,6 +66,14 @@ def _synced(reply: Any) -> bytes:
         return b""
     settings = _reply(reply)
     return bytes(settings[-1]) if settings else b""
+
+
+def files_at_rest(told: Any) -> list[bytes] | None:
+    """What tells the server's files from those of before, by its reply to `INFO persistence`; None while an
+    fsync is under way. A server that does not tell has none."""
+    if isinstance(told, BaseException):  # a right that only this question needs
+        return []
+    return None if UNDER_WAY.search(told) else FILES.findall(told)
 
 
 def wait_command(level: Durability, milliseconds: int) -> tuple[str | int, ...]:

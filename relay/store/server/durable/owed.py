@@ -12,7 +12,14 @@ from relay.core.durability import STORED, Durability
 from relay.core.errors import DurabilityMissed
 from relay.core.partitions import topic_of
 from relay.store.keys import KeyNames
-from relay.store.server.durable.offer import SYNC_INTERVAL, look, missing, wait_command
+from relay.store.server.durable.offer import (
+    PACE,
+    SYNC_INTERVAL,
+    files_at_rest,
+    look,
+    missing,
+    wait_command,
+)
 from relay.store.server.line import Line, packed
 from relay.store.server.manifest import text_of
 from relay.store.server.scripts import Prepared
@@ -26,12 +33,11 @@ SHARE = 0.8
 @dataclass(slots=True)
 class _Debt:
     """What was written over one line. `made` tells the connection that it went over, `key` is one that may be
-    written behind it, `last` is when something was (monotonic seconds)."""
+    written behind it."""
 
     made: int
     key: str
     level: Durability
-    last: float
 
 
 class Owed:  # see 0099
@@ -63,10 +69,10 @@ class Owed:  # see 0099
         more over which others went before."""
         if not call.script.writes or not (level := self.level(call.topic)).waits:
             return
-        debt, now = self._debts.get(line), monotonic()
+        debt = self._debts.get(line)
         if debt is None:
-            debt = self._debts[line] = _Debt(line.made, self._keys.key("written", call.topic), STORED, now)
-        debt.level, debt.last = debt.level.joined(level), now
+            debt = self._debts[line] = _Debt(line.made, self._keys.key("written", call.topic), STORED)
+        debt.level = debt.level.joined(level)
         self._check(line, debt)
 
     def require(self, line: Line, name: str) -> None:
@@ -88,10 +94,33 @@ class Owed:  # see 0099
             level = debt.level
             if level.replicas and level.fsync:
                 self._wait(line, debt, Durability(replicas=level.replicas))
-            if _asked(line, level) is not None:  # its word does not count before an fsync has begun: see 0096
-                time.sleep(max(debt.last + SYNC_INTERVAL - monotonic(), 0.0))
-            self._wait(line, debt, level)
+            if _asked(line, level) is None:
+                self._wait(line, debt, level)
+            else:
+                self._until_synced(line, debt)
             self._check(line, debt)
+
+    def _until_synced(self, line: Line, debt: _Debt) -> None:
+        """Wait behind an fsync of all that was sent, on a server whose WAITAOF may come too early; see
+        `GroupCommit._until_synced`."""
+        end = monotonic() + self._timeout * SHARE
+        before, after = None, self._at_rest(line, debt, end)
+        while before != after:
+            before = after
+            time.sleep(SYNC_INTERVAL)
+            self._wait(line, debt, debt.level)
+            after = self._at_rest(line, debt, end)
+
+    def _at_rest(self, line: Line, debt: _Debt, end: float) -> list[bytes]:
+        """Wait until `end` for a moment at which no fsync is under way; return which files there are."""
+        while True:
+            (told,) = line.replies(packed(("INFO", "persistence")), 1)
+            files = files_at_rest(told)
+            if files is not None:
+                return files
+            if monotonic() > end:
+                raise DurabilityMissed(_words(debt.level, "the server's disk did not have it in time"))
+            time.sleep(PACE)
 
     def _wait(self, line: Line, debt: _Debt, level: Durability) -> None:
         milliseconds = math.ceil(self._timeout * SHARE * 1_000)
