@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chaos.page import line_of
+from chaos.report.page import line_of
 from chaos.rows import SHORT, SHORT_RATE, SHORT_TIMERS, row
 from chaos.run import run
 
