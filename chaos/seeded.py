@@ -29,7 +29,7 @@ TIMERS, FAULTS, RATE = 600, 8, 40.0
 """The size of a row that looks for a bug."""
 TRIES = 3
 """How often it is played at most, each time with another seed: a few bugs need a chance."""
-RESULTS = ROOT / "chaos" / "seeded.jsonl"
+RESULTS = ROOT / "chaos" / "report" / "seeded.jsonl"
 """What was found last, bug by bug."""
 
 

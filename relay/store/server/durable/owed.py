@@ -34,11 +34,12 @@ SHARE = 0.8
 @dataclass(slots=True)
 class _Debt:
     """What was written over one line. `made` tells the connection that it went over, `key` is one that may be
-    written behind it."""
+    written behind it, `last` is when something was (monotonic seconds)."""
 
     made: int
     key: str
     level: Durability
+    last: float
 
 
 class Owed:  # see 0099
@@ -70,10 +71,10 @@ class Owed:  # see 0099
         more over which others went before."""
         if not call.script.writes or not (level := self.level(call.topic)).waits:
             return
-        debt = self._debts.get(line)
+        debt, now = self._debts.get(line), monotonic()
         if debt is None:
-            debt = self._debts[line] = _Debt(line.made, self._keys.key("written", call.topic), STORED)
-        debt.level = debt.level.joined(level)
+            debt = self._debts[line] = _Debt(line.made, self._keys.key("written", call.topic), STORED, now)
+        debt.level, debt.last = debt.level.joined(level), now
         self._check(line, debt)
 
     def require(self, line: Line, name: str) -> None:
@@ -83,6 +84,10 @@ class Owed:  # see 0099
             return
         line.connect()
         _asked(line, level)
+
+    def forget(self) -> None:
+        """Wait for nothing that was noted: its lines are left, and nobody was told that it is durable."""
+        self._debts.clear()
 
     def settle(self) -> None:
         """Wait until all has the durability that it must have. Nothing else may be under way. Raises
@@ -95,34 +100,24 @@ class Owed:  # see 0099
             level = debt.level
             if level.replicas and level.fsync:
                 self._wait(line, debt, Durability(replicas=level.replicas))
-            may_be_early = _asked(line, level) is not None
-            if may_be_early or (level.fsync and level.replicas):
-                self._until_synced(line, debt)
+            early = (
+                _asked(line, level) is not None
+            )  # its word does not count before an fsync has begun: see 0096
+            if early or (level.fsync and level.replicas):
+                self._wait_synced(line, debt, level)
             else:
                 self._wait(line, debt, level)
             self._check(line, debt)
 
-    def _until_synced(self, line: Line, debt: _Debt) -> None:
-        """Wait behind an fsync of all that was sent, on a server whose WAITAOF may come too early; see
-        `GroupCommit._until_synced`."""
+    def _wait_synced(self, line: Line, debt: _Debt, level: Durability) -> None:
+        """See `GroupCommit`, which does the same."""
         end = monotonic() + self._timeout * SHARE
-        before, after = None, self._at_rest(line, debt, end)
+        before, after = None, _at_rest(line, end)
         while before != after:
             before = after
-            time.sleep(SYNC_INTERVAL)
-            self._wait(line, debt, debt.level)
-            after = self._at_rest(line, debt, end)
-
-    def _at_rest(self, line: Line, debt: _Debt, end: float) -> list[bytes]:
-        """Wait until `end` for a moment at which no fsync is under way; return which files there are."""
-        while True:
-            (told,) = line.replies(packed(FSYNCS), 1)
-            files = files_at_rest(told)
-            if files is not None:
-                return files
-            if monotonic() > end:
-                raise DurabilityMissed(_words(debt.level, "the server's disk did not have it in time"))
-            time.sleep(PACE)
+            time.sleep(max(debt.last + SYNC_INTERVAL - monotonic(), 0.0))
+            self._wait(line, debt, level)
+            after = _at_rest(line, end)
 
     def _wait(self, line: Line, debt: _Debt, level: Durability) -> None:
         milliseconds = math.ceil(self._timeout * SHARE * 1_000)
@@ -136,6 +131,20 @@ class Owed:  # see 0099
     def _check(line: Line, debt: _Debt) -> None:
         if line.made != debt.made:
             raise DurabilityMissed(_words(debt.level, "the connection was lost in between"))
+
+
+def _at_rest(line: Line, end: float) -> list[bytes]:
+    """Wait until `end` for a moment at which no fsync is under way; see `files_at_rest`."""
+    while True:
+        (reply,) = line.replies(packed(FSYNCS), 1)
+        files = files_at_rest(reply)
+        if files is not None:
+            return files
+        if monotonic() > end:
+            raise DurabilityMissed(
+                _words(Durability(fsync=True), "the server's disk did not have it in time")
+            )
+        time.sleep(PACE)
 
 
 def _asked(line: Line, level: Durability) -> bytes | None:
