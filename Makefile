@@ -116,7 +116,7 @@ FAULTS ?=
 .PHONY: faults
 faults: .venv/stamp-test ## What faults cost, into docs/reliability.md: all rows, hours; it goes on where it stopped
 	@$(BIN)/python -m chaos --resume build/faults.jsonl $(FAULTS); status=$$?; \
-	  $(BIN)/python -m chaos.page build/faults.jsonl; exit $$status
+	  $(BIN)/python -m chaos.report.page build/faults.jsonl; exit $$status
 
 .PHONY: prove-rules
 prove-rules: .venv/stamp-test ## The instants of rules: 10⁶ around turned clocks, held to a judge and to other libraries (minutes)
