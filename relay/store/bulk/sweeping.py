@@ -152,6 +152,7 @@ class Loading:
         `StalePlan` and `StoreError`."""
         self.flush()
         partition, own_epoch = marks.of(number)
+        self._server.owe(partition)
         key, entry = self._server.keys.key("marks", partition), f"b{marks.plan}:{marks.name_of(batch)}"
         epoch, plan, done = self._server.ask("HMGET", key, "epoch", "plan", entry)
         if (epoch, plan) != (own_epoch.encode(), marks.plan.encode()):
