@@ -104,8 +104,15 @@ def test_the_topics_say_it(pair: tuple[RunningServer, RunningServer]) -> None:
 
 
 def test_what_the_server_cannot_give(pair: tuple[RunningServer, RunningServer]) -> None:
-    """It is refused before the first batch, with what to set."""
+    """It is refused before the first batch, and before a sweep opens its marks, with what to set."""
     master, _ = pair
+
+    def sweep() -> None:
+        with load(master.url, Durability(replicas=2)) as store:
+            Loading(store.server).open("refused", "1", "driver", lock=1, ttl=3600, epoch="e", store="cold")
+
+    with pytest.raises(NotOffered, match="durability: replicas:2 needs 2 replicas"):
+        sweep()
     with pytest.raises(NotOffered, match="durability: replicas:2 needs 2 replicas"):
         fill(master.url, Durability(replicas=2), "refused", "x")
     assert not master.control.keys("*refused*")

@@ -101,7 +101,9 @@ class Loading:
     ) -> str | HeldMarks:
         """The marks' epoch: `epoch` if there were none, and from now on there are. Or whose they are. `lock`
         in microseconds, `ttl` in seconds; `store` is the cold store's name, `place` for people. `take_over`:
-        the plan of another store that nobody keeps is given up. Raises `StoreError`."""
+        the plan of another store that nobody keeps is given up. Raises `StoreError`; `NotOffered` if the
+        server can't give the durability of what is to be loaded."""
+        self._server.require(partition)
         word, *told = self._server.call(
             bulk.open_marks(
                 partition,
