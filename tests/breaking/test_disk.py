@@ -4,6 +4,7 @@ refuses. The witnesses are what a client was answered, and files read by the tes
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -183,12 +184,12 @@ def test_a_full_disk_refuses_until_it_is_healed(on_disk: OnDisk) -> None:
             return False
         return True
 
-    eventually(taken, "writes are taken again")
-    synced = disk.syncs
-    eventually(lambda: disk.syncs > synced, "the server has synced")
-    left = lose_power(server, disk)
-    assert (left[0], left[-1]) == ("a", "b")
-    assert set(left[1:-1]) <= {"?"}
+    for _ in range(2):  # the first fsync may have begun before the write; the next one begins behind that
+        eventually(taken, "writes are taken again")
+        synced = disk.syncs
+        eventually(lambda: disk.syncs > synced, "the server has synced")  # noqa: B023
+    left = "".join(lose_power(server, disk))
+    assert re.fullmatch(r"a\?*bb?", left)
 
 
 def test_a_server_that_syncs_always_dies_of_a_full_disk(on_disk: OnDisk) -> None:

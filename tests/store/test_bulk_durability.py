@@ -11,8 +11,10 @@ import pytest
 
 from relay.core.durability import STORED, Durability
 from relay.core.errors import DurabilityMissed, NotOffered
-from relay.store.bulk.columns_call import LoadRows, PackedRows
+from relay.core.partitions import Layout
+from relay.store.bulk.columns_call import LoadRows, PackedRows, version_text
 from relay.store.bulk.store import BulkStore
+from relay.store.bulk.sweeping import Loading, Marks
 from relay.store.codec import envelope
 from relay.store.server.blocking import BlockingServer
 from relay.store.server.durable import owed
@@ -102,8 +104,15 @@ def test_the_topics_say_it(pair: tuple[RunningServer, RunningServer]) -> None:
 
 
 def test_what_the_server_cannot_give(pair: tuple[RunningServer, RunningServer]) -> None:
-    """It is refused before the first batch, with what to set."""
+    """It is refused before the first batch, and before a sweep opens its marks, with what to set."""
     master, _ = pair
+
+    def sweep() -> None:
+        with load(master.url, Durability(replicas=2)) as store:
+            Loading(store.server).open("refused", "1", "driver", lock=1, ttl=3600, epoch="e", store="cold")
+
+    with pytest.raises(NotOffered, match="durability: replicas:2 needs 2 replicas"):
+        sweep()
     with pytest.raises(NotOffered, match="durability: replicas:2 needs 2 replicas"):
         fill(master.url, Durability(replicas=2), "refused", "x")
     assert not master.control.keys("*refused*")
@@ -139,6 +148,33 @@ def test_not_in_time(pair: tuple[RunningServer, RunningServer], monkeypatch: pyt
     finally:
         replica.thaw()
     assert master.control.zcard("timers_timeline:late") == 1
+
+
+def test_a_sweep_waits_for_batches_that_it_finds_loaded(
+    pair: tuple[RunningServer, RunningServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Race: a sweep has loaded a batch, and is killed before the replica has it. The next one passes the
+    batch over, and its end would stand for nothing."""
+    master, replica = pair
+    with load(master.url, STORED) as store:
+        loading = Loading(store.server)
+        epoch = loading.open("swept", "1", "driver", lock=1_000_000, ttl=3600, epoch="e", store="cold")
+        marks = Marks(Layout("swept"), str(epoch), "1")
+        loading.load(marks, rows("x")._replace(versions=version_text(1)))
+        loading.flush()
+    monkeypatch.setattr(owed, "SHARE", 0.2 / PATIENCE)
+
+    def again() -> None:
+        with load(master.url, REPLICA) as store:
+            assert Loading(store.server).skip(marks, 0)
+
+    again()
+    replica.freeze()
+    try:
+        with pytest.raises(DurabilityMissed, match=r"replicas:1 was not reached: 0 of 1 replicas"):
+            again()
+    finally:
+        replica.thaw()
 
 
 def test_a_load_that_failed_waits_for_nothing(pair: tuple[RunningServer, RunningServer]) -> None:

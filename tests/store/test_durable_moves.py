@@ -7,26 +7,29 @@ import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import count
+from random import Random
 
 import anyio
 import pytest
 
 from relay.core.durability import Durability, needing
-from relay.core.errors import OtherLayout, StoreUnavailable
+from relay.core.errors import DurabilityMissed, OtherLayout, StoreUnavailable
 from relay.core.partitions import Layout
 from relay.core.timers import NewTimer
 from relay.store.server import server as server_module
 from relay.store.server.server import Server
 from tests.servers import RunningServer
 from tests.store.moving import IDS, LATER, Relay, assert_at_home, nothing
+from tests.store.test_bulk_durability import load, rows
 from tests.worlds.cluster.cluster import Cluster
+from tests.worlds.cluster.faults import at_once
 from tests.worlds.replicated import EVERYSEC
 from tests.worlds.waiting import PATIENCE, until
 
 FSYNC = Durability(fsync=True)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     with Cluster("valkey", masters=2, config=EVERYSEC) as cluster:
         yield cluster
@@ -57,6 +60,26 @@ async def settled(relay: Relay, layout: Layout) -> None:
                 await anyio.sleep(0.1)
             else:
                 break
+
+
+def test_a_load_whose_slot_moves(cluster: Cluster) -> None:
+    """A node has taken batches for two topics, and the slot of the second one goes to another node. That one
+    has it in memory, and nobody waits for its disk: the load has to be run again."""
+    node, other = cluster.nodes
+    topics = [cluster.topic_at(node) for _ in range(2)]
+
+    def moved() -> None:
+        with load(cluster.url, FSYNC) as store:
+            for topic in topics:
+                store.replace(topic, rows("x"))
+            store.flush()
+            at_once(cluster, topics[1], other, Random())
+
+    with pytest.raises(DurabilityMissed, match="run the load again"):
+        moved()
+    with load(cluster.url, FSYNC) as store:
+        for topic in topics:
+            store.replace(topic, rows("x"))
 
 
 async def test_the_new_place_loses_what_it_had_not_synced(

@@ -101,7 +101,9 @@ class Loading:
     ) -> str | HeldMarks:
         """The marks' epoch: `epoch` if there were none, and from now on there are. Or whose they are. `lock`
         in microseconds, `ttl` in seconds; `store` is the cold store's name, `place` for people. `take_over`:
-        the plan of another store that nobody keeps is given up. Raises `StoreError`."""
+        the plan of another store that nobody keeps is given up. Raises `StoreError`; `NotOffered` if the
+        server can't give the durability of what is to be loaded."""
+        self._server.require(partition)
         word, *told = self._server.call(
             bulk.open_marks(
                 partition,
@@ -152,6 +154,7 @@ class Loading:
         `StalePlan` and `StoreError`."""
         self.flush()
         partition, own_epoch = marks.of(number)
+        self._server.owe(partition)
         key, entry = self._server.keys.key("marks", partition), f"b{marks.plan}:{marks.name_of(batch)}"
         epoch, plan, done = self._server.ask("HMGET", key, "epoch", "plan", entry)
         if (epoch, plan) != (own_epoch.encode(), marks.plan.encode()):

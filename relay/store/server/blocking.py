@@ -214,6 +214,13 @@ class BlockingServer:
         with self._lost():
             self._owed.require(self._servers.line((self.keys.key("timeline", name),)), name)
 
+    def owe(self, name: str) -> None:
+        """Have `settle` wait as well for what a load before has written to a topic or partition, to be called
+        before that is asked for: it may have ended before that was durable. Raises `DurabilityMissed`,
+        `StoreError`."""
+        with self._lost():
+            self._owed.owe(self._servers.line((self.keys.key("timeline", name),)), name)
+
     @property
     def owes(self) -> bool:
         """Whether there is something for which `settle` has to wait."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import monotonic
 
 from relay.core.durability import STORED, Durability
@@ -33,13 +33,17 @@ SHARE = 0.8
 
 @dataclass(slots=True)
 class _Debt:
-    """What was written over one line. `made` tells the connection that it went over, `key` is one that may be
-    written behind it, `last` is when something was (monotonic seconds)."""
+    """What was written over one line. `made` tells the connection that it went over, `last` is when something
+    was (monotonic seconds).
+
+    `keys` are to be written behind it, one for each topic or partition: a node refuses one whose slot has
+    moved to another since, and with it what was written.
+    """
 
     made: int
-    key: str
     level: Durability
     last: float
+    keys: dict[str, None] = field(default_factory=dict)
 
 
 class Owed:  # see 0099
@@ -69,12 +73,19 @@ class Owed:  # see 0099
     def note(self, line: Line, call: Prepared) -> None:
         """Note that a script is sent over a line. Raises `DurabilityMissed` if the line is not the one any
         more over which others went before."""
-        if not call.script.writes or not (level := self.level(call.topic)).waits:
+        if call.script.writes:
+            self.owe(line, call.topic)
+
+    def owe(self, line: Line, name: str) -> None:
+        """The same of whatever a load before may have written to a topic or partition, and not have waited
+        for. Raises `DurabilityMissed` as `note` does."""
+        if not (level := self.level(name)).waits:
             return
         debt, now = self._debts.get(line), monotonic()
         if debt is None:
-            debt = self._debts[line] = _Debt(line.made, self._keys.key("written", call.topic), STORED, now)
+            debt = self._debts[line] = _Debt(line.made, STORED, now)
         debt.level, debt.last = debt.level.joined(level), now
+        debt.keys[self._keys.key("written", name)] = None
         self._check(line, debt)
 
     def require(self, line: Line, name: str) -> None:
@@ -121,9 +132,10 @@ class Owed:  # see 0099
 
     def _wait(self, line: Line, debt: _Debt, level: Durability) -> None:
         milliseconds = math.ceil(self._timeout * SHARE * 1_000)
-        behind = packed(("EVAL", WRITTEN, 1, debt.key)) + packed(wait_command(level, milliseconds))
-        written, reached = line.replies(behind, 2)
-        problem = missing(level, written if isinstance(written, BaseException) else reached)
+        commands = [*(("EVAL", WRITTEN, 1, key) for key in debt.keys), wait_command(level, milliseconds)]
+        *written, reached = line.replies(b"".join(map(packed, commands)), len(commands))
+        refused = next((each for each in written if isinstance(each, BaseException)), None)
+        problem = missing(level, refused or reached)
         if problem:
             raise DurabilityMissed(_words(level, problem))
 
