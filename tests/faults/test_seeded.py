@@ -32,7 +32,8 @@ def test_its_text_stands_in_the_code(bug: SeededBug) -> None:
             compile(made, change.file, "exec")
 
 
-@pytest.mark.slow
+@pytest.mark.chaos
+@pytest.mark.timeout(900)
 def test_one_is_found() -> None:
     """The cheapest of them, with few timers: what the harness plays is the code that it was given."""
     told = look_for(BUGS[0], 29, timers=60)
