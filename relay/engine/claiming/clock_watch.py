@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Collection
+from copy import copy
 
 from relay.core.errors import StoreError
 from relay.core.instants import SECOND
@@ -26,8 +28,8 @@ SHOWN = 900.0
 
 log = logging.getLogger(__name__)
 
-Stepped = Callable[[str, int], None]
-"""Told the place whose clock has stepped, and by how many microseconds at least; less than 0 if back."""
+Stepped = Callable[[Collection[str], int], None]
+"""Told the partitions whose clock has stepped, and by how many microseconds at least; less than 0 if back."""
 
 
 class Offset:
@@ -58,19 +60,35 @@ class Offset:
 
 
 class PlaceClock:
-    """Looks at the clock of one place; a lane, see `Lanes`."""
+    """Looks at the clock of one place; a lane, see `Lanes`.
 
-    def __init__(self, place: str, clocks: ServerClocks, clock: Clock, stepped: Stepped) -> None:
+    This has a race: a node of a Cluster dies, and its replica, which is another place, has another clock. So
+    a partition that comes takes along what was known of the clock that it had.
+    """
+
+    def __init__(
+        self,
+        place: str,
+        clocks: ServerClocks,
+        clock: Clock,
+        here: Callable[[str], Collection[str]],
+        stepped: Stepped,
+    ) -> None:
+        """`here` tells the partitions of a place."""
         self.place = place
         self._clocks = clocks
         self._clock = clock
+        self._here = here
         self._stepped = stepped
         self._offset = Offset()
+        self._came: dict[str, Offset] = {}
+        """Partitions that came since the last look, each with the clock that it had."""
         self._last = (0, -math.inf)
         """The last step, and when it was seen."""
 
     def leave(self, topic: str, lane: PlaceClock) -> bool:
         """See `Lane.leave`."""
+        lane._came[topic] = self._came.pop(topic, copy(self._offset))
         return True
 
     async def run(self) -> None:
@@ -87,14 +105,21 @@ class PlaceClock:
         except StoreError:
             return
         received = self._clock.now()
-        by = self._offset.heard(told, asked, received)
-        if by:
+        came, self._came = self._came, {}
+        steps = defaultdict[int, list[str]](list)
+        if by := self._offset.heard(told, asked, received):
+            self._clocks.stepped(self.place)
+            steps[by] += (each for each in self._here(self.place) if each not in came)
+        for partition, before in came.items():
+            if by := before.heard(told, asked, received):
+                steps[by].append(partition)
+        for by, partitions in steps.items():
             self._last = by, received
             log.error(
                 "the clock of Redis has stepped; see the runbook, Redis' clock",
                 extra={"seconds": by / SECOND, **({"node": self.place} if self.place else {})},
             )
-            self._stepped(self.place, by)
+            self._stepped(partitions, by)
 
     def seconds(self) -> float:
         """The last step, if it was within the last quarter of an hour; less than 0 if back."""
@@ -105,24 +130,19 @@ class PlaceClock:
 class ClockWatch:  # see 0088
     """Looks at the clocks of all places whose topics this relay polls. `stepped` is called with each step.
 
-    A replica that takes over and has another clock is a step, too.
+    A replica that takes over and has another clock is a step, too; so is another place with another clock.
     """
 
     def __init__(self, places: Places, clocks: ServerClocks, clock: Clock, stepped: Stepped) -> None:
-        def told(place: str, by: int) -> None:
-            clocks.stepped(place)
-            stepped(place, by)
-
-        self._lanes = Lanes(places, lambda place: PlaceClock(place, clocks, clock, told))
+        self._lanes = Lanes(places, lambda place: PlaceClock(place, clocks, clock, self._at, stepped))
         self.run = self._lanes.run
 
     def watch(self, partition: str) -> None:
         """Look at the clock of the partition's place from now on."""
         self._lanes[partition]
 
-    def place_of(self, partition: str) -> str:
-        """The place whose clock is the partition's."""
-        return self._lanes[partition].place
+    def _at(self, place: str) -> list[str]:
+        return [partition for partition, lane in self._lanes.items() if lane.place == place]
 
     def seconds(self) -> dict[str, float]:
         """The last step of each place, in seconds; see `PlaceClock.seconds`."""
