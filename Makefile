@@ -116,7 +116,7 @@ FAULTS ?=
 .PHONY: faults
 faults: .venv/stamp-test ## What faults cost, into docs/reliability.md: all rows, hours; it goes on where it stopped
 	@$(BIN)/python -m chaos --resume build/faults.jsonl $(FAULTS); status=$$?; \
-	  $(BIN)/python -m chaos.page build/faults.jsonl; exit $$status
+	  $(BIN)/python -m chaos.report.page build/faults.jsonl; exit $$status
 
 .PHONY: matrix
 matrix: .venv/stamp-test ## Each server, topology and append-only file, all 36 together, where make test takes a dozen that have all pairs

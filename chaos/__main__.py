@@ -4,7 +4,7 @@
     python -m chaos --row relay --seed 7     one row, once more as it was
     python -m chaos --resume results.jsonl   the rows that are not in the file yet; each is appended to it
 
-The results of all rows become docs/reliability.md by `python -m chaos.page`.
+The results of all rows become docs/reliability.md by `python -m chaos.report.page`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from chaos.page import line_of, read
+from chaos.report.page import line_of, read
 from chaos.rows import ROWS, SHORT, SHORT_RATE, SHORT_TIMERS, Row, row
 from chaos.run import Tell, run
 

@@ -29,7 +29,7 @@ TIMERS, FAULTS, RATE = 600, 8, 40.0
 """The size of a row that looks for a bug."""
 TRIES = 3
 """How often it is played at most, each time with another seed: a few bugs need a chance."""
-RESULTS = ROOT / "chaos" / "seeded.jsonl"
+RESULTS = ROOT / "chaos" / "report" / "seeded.jsonl"
 """What was found last, bug by bug."""
 
 
@@ -75,6 +75,7 @@ def _bug(name: str, row: str, shows: str, *changes: tuple[str, str, str], fault:
 CLAIM, SETTLE, SCHEDULE = "lua/timeline/claim.lua", "lua/timeline/settle.lua", "lua/timeline/schedule.lua"
 LIFE, OUTCOMES, TURN = "lua/lib/life.lua", "lua/lib/outcomes.lua", "lua/recur/turn.lua"
 GROUP_COMMIT = "relay/store/server/group_commit.py"
+OFFER = "relay/store/server/durable/offer.py"
 
 BUGS = (
     # ------------------------------------------------------------------------------ scripts
@@ -149,7 +150,7 @@ BUGS = (
         "a call acts however late it comes",
         "network",
         "undone",
-        ("lua/lib/given_up.lua", "return now_us > us end", "return now_us > us + 3.6e9 end"),
+        ("lua/lib/given_up.lua", "return now_us > us or us", "return now_us > us + 3.6e9 or us"),
         fault="bytes held back",
     ),
     # ------------------------------------------------------------------------------ ticks
@@ -221,8 +222,8 @@ BUGS = (
         "an OK does not wait for the replica",
         "failover-replicas",
         "lost",
-        (GROUP_COMMIT, 'return "WAIT", level.replicas, milliseconds', 'return "WAIT", 0, milliseconds'),
-        (GROUP_COMMIT, "return missing(level, reached)", 'return ""'),
+        (OFFER, 'return "WAIT", level.replicas, milliseconds', 'return "WAIT", 0, milliseconds'),
+        (GROUP_COMMIT, "problem = missing(level, reached)", 'problem = ""'),
     ),
     # ------------------------------------------------------------------------------ calls
     _bug(

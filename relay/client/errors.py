@@ -146,8 +146,8 @@ _BROKE_IN_A_WRITE = "Internal error from Core"
 """What grpc.aio says of a stream that had ended when a message was written. It says so even in the place of
 the status with which the stream has ended (github.com/grpc/grpc/issues/36066)."""
 _LEFT = "CANCELLED"
-"""All that gRPC says, with the status of that name, of a call that reached a server as it stopped. Calls that
-the caller's own side ends have other words."""
+"""All that gRPC says, with the status of that name, of a call that a server has left without an answer: as it
+stopped, or since it was too slow to begin. Calls that the caller's own side ends have other words."""
 _CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
 
 
@@ -178,7 +178,7 @@ def from_rpc(error: FailedCall) -> CallError:
     if code is grpc.StatusCode.INTERNAL and message == _BROKE_IN_A_WRITE:
         code, message = grpc.StatusCode.UNAVAILABLE, "the stream had ended when a message was written to it"
     if code is grpc.StatusCode.CANCELLED and message == _LEFT:
-        return Unavailable("the relay has stopped, and did not answer", unanswered=True)
+        return Unavailable("the relay has left the call without an answer", unanswered=True)
     if code is grpc.StatusCode.UNAVAILABLE and not reason:
         # A relay always names a pause. Without one it is gRPC that says why there is no answer.
         unanswered = retry_after is None and not message.startswith(_NEVER_SENT)

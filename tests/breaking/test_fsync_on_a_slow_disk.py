@@ -8,14 +8,16 @@ from time import monotonic
 
 import pytest
 
-from relay.core.durability import Durability, needing
+from relay.core.durability import needing
 from relay.core.timers import NewTimer
 from relay.store.server import server as server_module
 from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
 from tests.breaking.conftest import OnDisk
 from tests.servers import Kind, binary, server_id
-from tests.worlds.waiting import PATIENCE, until
+from tests.store.test_bulk_durability import fill
+from tests.store.test_durability import FSYNC
+from tests.worlds.waiting import PATIENCE, eventually, until
 
 LATER = 4_000_000_000_000_000
 WITH_WAITAOF: list[Kind] = [kind for kind in ("valkey", "redis-8") if binary(kind)]
@@ -46,6 +48,20 @@ async def test_an_ok_comes_behind_the_fsync(
         assert server.control.zscore("timers_timeline:t", "a") is not None
 
 
+@pytest.mark.parametrize("kind", WITH_WAITAOF[:1], ids=server_id)
+def test_so_does_the_end_of_a_load(kind: Kind, on_disk: OnDisk) -> None:
+    server, disk = on_disk(kind, "everysec")
+    disk.slow(sync=1.6)
+    server.control.set("something", "to be synced")
+    eventually(lambda: disk.slowed, "an fsync is under way")
+    fill(server.url, FSYNC, "t", "a")
+    server.kill()
+    disk.lose_power()
+    disk.heal()
+    server.start()
+    assert server.control.zscore("timers_timeline:t", "a") is not None
+
+
 async def schedule(store: RedisStore, timer_id: str) -> None:
-    with needing(Durability(fsync=True)):
+    with needing(FSYNC):
         await store.schedule("t", [NewTimer(timer_id, b"", due=LATER)], deadlines=[monotonic() + PATIENCE])

@@ -17,7 +17,7 @@ from tests.worlds.relay.producer import spec
 from tests.worlds.relay.stage import Stage
 from tests.worlds.waiting import eventually
 
-pytestmark = pytest.mark.checkout
+pytestmark = [pytest.mark.checkout, pytest.mark.chaos]  # a shallow clone does not have the version before
 
 
 def version_before() -> str:

@@ -82,11 +82,9 @@ async def test_schedule_retries_under_one_id(relay: ScriptedRelay, client: Relay
     assert len(timer.timer_id) == 32
 
 
-async def test_a_call_that_a_stopping_relay_has_not_begun_is_repeated(
-    relay: ScriptedRelay, client: RelayClient
-) -> None:
-    """gRPC answers it CANCELLED, in its own words, though nobody has cancelled it. Found by the table of
-    faults: each caller of a relay that is ended in order got that once."""
+async def test_a_call_that_a_relay_has_left_is_repeated(relay: ScriptedRelay, client: RelayClient) -> None:
+    """As it stopped, or since it was too slow. gRPC answers CANCELLED then, in its own words, though nobody
+    has cancelled the call: found by the table of faults."""
     left = Failure(CODES.CANCELLED, "CANCELLED")
     relay.failures = [left]
     async with client:

@@ -6,11 +6,12 @@ import re
 import time
 from collections.abc import Mapping
 
+import grpc
 import pytest
 
 from tests.stepping import SteppingClock
 from tests.worlds.relay.processes import Relay
-from tests.worlds.relay.producer import spec
+from tests.worlds.relay.producer import code_of, spec
 from tests.worlds.relay.stage import Stage
 from tests.worlds.waiting import eventually
 
@@ -37,7 +38,19 @@ def due_at(stage: Stage, relay: Relay, timer_id: str, due: float, asks: Mapping[
     new = spec(TOPIC, timer_id, asks, 0)
     new.ClearField("delay")
     new.due_time.FromMicroseconds(round(due * 1e6))
-    stage.producer(relay).store(new)
+    producer = stage.producer(relay)
+
+    def is_stored() -> bool:
+        """A call that begins before the relay has seen a step back is refused."""
+        try:
+            producer.store(new)
+        except grpc.RpcError as error:
+            if code_of(error) is not grpc.StatusCode.UNAVAILABLE:
+                raise
+            return False
+        return True
+
+    eventually(is_stored, f"{timer_id} is stored")
 
 
 def starts(stage: Stage, *timer_ids: str) -> list[int]:

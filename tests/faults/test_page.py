@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from chaos import __main__ as command
-from chaos.page import PAGE, RESULTS, line_of, page, read, zero
+from chaos.report.page import PAGE, RESULTS, line_of, page, read, zero
 from chaos.rows import FEW, MANY, ROWS, row
 
 VERDICT = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chaos.page import line_of
+from chaos.report.page import line_of
 from chaos.rows import SHORT, SHORT_RATE, SHORT_TIMERS, row
 from chaos.run import run
 
@@ -12,6 +12,7 @@ SEED = 29
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", SHORT)
 def test_a_row_in_short(name: str) -> None:
     """Nothing is lost, early or undone; the journal agrees; and the row was what it says it is: each kind of

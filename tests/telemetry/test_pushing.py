@@ -104,7 +104,9 @@ def traffic(metrics: Metrics) -> None:
 
 async def shown(gauges: Any) -> None:
     here = {"orders": 2}
-    vitals = RelayState(here, here, here, 10, 8, 1, {"lease_keeper": 0.5}, {"a:7000": True}, {"a:7000": 0.1})
+    vitals = RelayState(
+        here, here, here, 10, 8, 1, {"lease_keeper": 0.5}, {"a:7000": True}, {"a:7000": 0.1}, {"a:7000": -1.0}
+    )
     group = GroupStats("billing", pending=1, unread=2, waiting=3, consumers=4, overdue=5.5)
     gauges.show(
         vitals,

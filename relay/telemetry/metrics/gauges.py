@@ -35,7 +35,7 @@ class RelayState:
     heartbeats: Mapping[str, float] = field(default_factory=dict)
     connected: Mapping[str, bool] = field(default_factory=lambda: {"": True})
     last_answers: Mapping[str, float] = field(default_factory=lambda: {"": 0.0})
-    clock_steps: Mapping[str, float] = field(default_factory=dict)
+    clock_steps: Mapping[str, float] = field(default_factory=lambda: {"": 0.0})
 
 
 Row = tuple[float, dict[str, str]]

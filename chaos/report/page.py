@@ -1,7 +1,7 @@
 """docs/reliability.md, from results.
 
-python -m chaos.page build/faults.jsonl     take over what is in there, row by row, and write the page
-python -m chaos.page                        write it anew
+python -m chaos.report.page build/faults.jsonl     take over what is in there, row by row, and write the page
+python -m chaos.report.page                        write it anew
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any
 from chaos import seeded
 from chaos.rows import ROWS, Row
 
-ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "chaos" / "results.jsonl"
+HERE = Path(__file__).parent
+RESULTS = HERE / "results.jsonl"
 """The last result of each row, in the order of the table."""
-PAGE = ROOT / "docs" / "reliability.md"
-TEMPLATE = ROOT / "chaos" / "template.md"
+PAGE = HERE.parents[1] / "docs" / "reliability.md"
+TEMPLATE = HERE / "template.md"
 
 Result = Mapping[str, Any]
 
