@@ -324,11 +324,14 @@ class Server:  # see 0073
             await self._client.ping()
 
     async def time(self, place: str) -> int:
-        """Return what the clock of a place shows, in microseconds since 1970. Raises `StoreError`."""
+        """Return what the clock of a place shows, in microseconds since 1970. Raises `StoreError`, also for a
+        place that no slot is at: that of a slot without a node has no name."""
         with translated_errors():
             if self._cluster is None:
                 return told_by(await self._client.execute_command("TIME"))
             await self._cluster.topology.known()
+            if place not in self._cluster.topology.places:
+                raise StoreUnavailable(f"no node of the Cluster is at {place!r}")
             return told_by(await self._cluster.node(place).client.execute_command("TIME"))
 
     def forget_clocks(self, place: str) -> None:
@@ -365,7 +368,9 @@ class Server:  # see 0073
         found: list[Lack] = []
         for place in slots.places:
             names = (f"{key}{n}" for n in range(100_000))
-            here = next(each for each in names if slots.where(slot_of(each)) == place)
+            here = next((each for each in names if slots.where(slot_of(each)) == place), None)
+            if here is None:  # it has a handful of slots, and no name was found for one
+                continue
 
             async def ask(client: Client, here: str = here) -> Any:
                 return await client.execute_command("EVAL", PROBE, 1, here, *tried)
