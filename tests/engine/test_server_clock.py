@@ -228,6 +228,21 @@ async def test_a_lease_ends_when_it_would_have_by_the_clock_before(clock: FakeCl
     assert task.done()
 
 
+async def test_a_clock_that_has_stepped_to_and_fro(clock: FakeClock) -> None:
+    """A lease that can't be cut keeps the score of a clock of long ago, however often it is renewed. By the
+    clock before the last step it seems to have ended long since: that tells nothing, and it has all its
+    time."""
+    clocks = Clocks(clock)
+    clocks.scores = {"alive": (clock.server() + 2_400 * SECOND) / 1e6}
+    task = asyncio.create_task(recaller(clocks, clock).recall("orders", 3_600 * SECOND))
+    await clock.advance(TTL - 1.0)
+    assert clocks.scores
+    await clock.advance(2.0)
+    assert not clocks.scores
+    await clock.advance(1.0)
+    assert task.done()
+
+
 async def test_without_a_step_other_settings_are_spared(clock: FakeClock) -> None:
     """A relay that begins looks for leases that are longer by a minute."""
     clocks = Clocks(clock)
