@@ -21,10 +21,11 @@ STEP = SECOND // 20
 """Microseconds by which a clock has to step to be told from one that is slewed."""
 
 SLEW = 1e-3
-"""By how much the two clocks run apart at most: each is slewed by 500 ppm at most."""
+"""By how much the two clocks run apart: the kernel and `ntpd` slew each by 500 ppm at most. `chronyd` may slew
+by more: that looks like small steps, which are looked into and change nothing."""
 
 SHOWN = 900.0
-"""Seconds for which the last step is told: longer than lies between two collections of metrics."""
+"""Seconds for which the largest step is told: longer than lies between two collections of metrics."""
 
 log = logging.getLogger(__name__)
 
@@ -83,8 +84,8 @@ class PlaceClock:
         self._offset = Offset()
         self._came: dict[str, Offset] = {}
         """Partitions that came since the last look, each with the clock that it had."""
-        self._last = (0, -math.inf)
-        """The last step, and when it was seen."""
+        self._largest = (0, -math.inf)
+        """The largest step of late, and when it was seen: who slews the clock afterwards does not hide it."""
 
     def leave(self, topic: str, lane: PlaceClock) -> bool:
         """See `Lane.leave`."""
@@ -114,7 +115,8 @@ class PlaceClock:
             if by := before.heard(told, asked, received):
                 steps[by].append(partition)
         for by, partitions in steps.items():
-            self._last = by, received
+            if abs(by) >= abs(self.seconds()) * SECOND:
+                self._largest = by, received
             log.error(
                 "the clock of Redis has stepped; see the runbook, Redis' clock",
                 extra={"seconds": by / SECOND, **({"node": self.place} if self.place else {})},
@@ -122,8 +124,8 @@ class PlaceClock:
             self._stepped(partitions, by)
 
     def seconds(self) -> float:
-        """The last step, if it was within the last quarter of an hour; less than 0 if back."""
-        by, seen = self._last
+        """The largest step within the last quarter of an hour; less than 0 if back."""
+        by, seen = self._largest
         return by / SECOND if self._clock.now() - seen < SHOWN else 0.0
 
 
@@ -145,5 +147,5 @@ class ClockWatch:  # see 0088
         return [partition for partition, lane in self._lanes.items() if lane.place == place]
 
     def seconds(self) -> dict[str, float]:
-        """The last step of each place, in seconds; see `PlaceClock.seconds`."""
+        """The largest step of each place, in seconds; see `PlaceClock.seconds`."""
         return {lane.place: lane.seconds() for lane in self._lanes.all}

@@ -188,7 +188,7 @@ class TimelineLoops:
             self._pollers[partition].called(rank)
 
     def clock_steps(self) -> dict[str, float]:
-        """The last step of each place's clock, in seconds; see `PlaceClock.seconds`."""
+        """The largest step of each place's clock, in seconds; see `PlaceClock.seconds`."""
         return {} if self._clock_watch is None else self._clock_watch.seconds()
 
     def _stepped(self, partitions: Collection[str], by: int) -> None:
