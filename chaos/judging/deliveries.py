@@ -110,16 +110,12 @@ def longest_stretch(found: Sequence[Delivery], until: float) -> float:
 def redeliveries(found: Iterable[Delivery], deaths: Iterable[Entry]) -> list[list[float]]:
     """Of each death of a relay after which something came again: seconds from there to the next beginning of
     each timer that a handler of its application had begun, and that was not settled with that relay."""
-    of_relays: dict[str, list[tuple[Delivery, Delivery]]] = defaultdict(list)
-    for pair in successions(found):
-        if pair[0].outcome != "nack":
-            of_relays[pair[0].by].append(pair)
-    again = [
-        sorted(
-            later.begins - death["at"]
-            for earlier, later in of_relays[f"of-{death['relay']}"]
-            if earlier.begins <= death["at"] < later.begins
-        )
-        for death in deaths
-    ]
-    return [each for each in again if each]
+    moments: dict[str, list[float]] = defaultdict(list)
+    for death in deaths:
+        moments[f"of-{death['relay']}"].append(death["at"])
+    again: dict[tuple[str, float], list[float]] = defaultdict(list)
+    for earlier, later in successions(found):
+        died = next((at for at in moments[earlier.by] if at >= earlier.begins), None)
+        if died is not None and died < later.begins and earlier.outcome != "nack":
+            again[earlier.by, died].append(later.begins - died)
+    return [sorted(each) for each in again.values()]

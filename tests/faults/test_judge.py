@@ -248,8 +248,8 @@ def test_the_longest_stretch_is_between_two_beginnings() -> None:
 def test_the_longest_redelivery_is_from_a_relay_s_death() -> None:
     story = Story().begin(5.1).begin(5.2, id="b").write("death", 5.5, relay="one")
     story.handled(8.0, attempt=2, by="of-two").handled(9.0, id="b", attempt=2, by="of-two")
-    verdict = story.write("death", 12.0, relay="one").judge.verdict
-    assert verdict.redelivered == 2
+    verdict = story.write("death", 5.7, relay="one").write("death", 12.0, relay="one").judge.verdict
+    assert verdict.redelivered == 2, "each by the first death that it met"
     assert verdict.redelivery_first == pytest.approx(2.5)
     assert verdict.redelivery == pytest.approx(3.5)
 
