@@ -21,8 +21,8 @@ STEP = SECOND // 20
 """Microseconds by which a clock has to step to be told from one that is slewed."""
 
 SLEW = 1e-3
-"""By how much the two clocks run apart: the kernel and `ntpd` slew each by 500 ppm at most. `chronyd` may slew
-by more: that looks like small steps, which are looked into and change nothing."""
+"""By how much the two clocks run apart: the kernel and `ntpd` slew each by 500 ppm at most. `chronyd` may
+slew by more: that looks like small steps, which are looked into and change nothing."""
 
 SHOWN = 900.0
 """Seconds for which the largest step is told: longer than lies between two collections of metrics."""
