@@ -358,7 +358,8 @@ class Server:  # see 0073
 
     async def lacking(self, features: Iterable[Feature], name: str) -> list[Lack]:
         """Return which of the commands for these features the server does not give, in a Cluster any node
-        that answers. `name` is of no lock that anybody takes. Raises `StoreError`."""
+        that answers and takes calls at present. `name` is of no lock that anybody takes. Raises
+        `StoreError`."""
         key, tried = self.keys.lock(name), trials(features)
         if self._cluster is None:
             return list(lacks_in(await self.ask("EVAL", PROBE, 1, key, *tried)))
@@ -376,7 +377,7 @@ class Server:  # see 0073
                 return await client.execute_command("EVAL", PROBE, 1, here, *tried)
 
             with suppress(StoreUnavailable), translated_errors():
-                found += lacks_in(await self._cluster.lead([here], ask, self._patience()))
+                found += lacks_in(await self._cluster.lead([here], ask, monotonic()))  # now or not at all
         return found
 
     @property
