@@ -13,6 +13,8 @@
 -- Race    the relay that has a lease lives, and renews it. A renewal cuts it to a lease from now, and this does the same:
 --         whichever comes first, the other finds nothing to do, and the token stays. No lease is cut to less than it
 --         would have had by the clock of before.
+-- Race    a relay with a longer lease has renewed by the new clock. By the clock of before that seems to have ended long ago:
+--         so it has a lease from now, and is not taken from who lives.
 -- Race    the due time lies ahead, too, and no timer comes before that. So such a lease can't be cut. It ends once nobody has
 --         renewed it for as long as a lease lasts: each renewal changes the score. The timer waits for its due time, and
 --         a token from before is stale. Until then it could be neither run nor known to be free.
@@ -39,7 +41,9 @@ for n, id in ipairs(ids) do
   if score and r and r.state == LEASED and r.score == score and score > latest then
     local nonce, received = r.nonce, r.received
     if r.due * 1e6 <= ends_us then
-      r.score = own_score(math.min(ends_us, math.floor(score * 1e6) - back), r.due) -- @rule leases-of-before-are-cut
+      local left_us = math.min(ends_us, math.floor(score * 1e6) - back)
+      if left_us < now_us - lease then left_us = ends_us end -- @rule leases-of-the-new-clock-live
+      r.score = own_score(left_us, r.due) -- @rule leases-of-before-are-cut
       keep(id, r.score, pack(r))
       if JOURNAL then note(EXTENDED, id, nonce_is(nonce) .. score_is(r.score)) end -- @rule cut-noted
     elseif asked == score then -- @rule renewed-leases-stay

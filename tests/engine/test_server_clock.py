@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import pytest
 from hypothesis import given
@@ -59,11 +59,13 @@ class Clocks:
         self.asked: list[int] = []
         self.away = False
         self.forgot = 0
+        self.behind: dict[str, int] = {}
+        """By how many microseconds the clocks of places are behind the first one's."""
 
     async def time(self, place: str) -> int:
         if self.away:
             raise StoreUnavailable("away")
-        return self._clock.server()
+        return self._clock.server() - self.behind.get(place, 0)
 
     def stepped(self, place: str) -> None:
         self.forgot += 1
@@ -90,32 +92,96 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
+class Seen(list[tuple[list[str], int]]):
+    """The steps that were told."""
+
+    def __call__(self, partitions: Collection[str], by: int) -> None:
+        self.append((sorted(partitions), by))
+
+
+class Nodes(OnePlace):
+    """Places of a Cluster, by partition."""
+
+    def __init__(self, at: dict[str, str]) -> None:
+        async def ping() -> None: ...
+
+        super().__init__(ping)
+        self._at = at
+
+    def of(self, topic: str) -> str:
+        return self._at[topic]
+
+    def move(self, place: str, *topics: str) -> None:
+        self._at |= dict.fromkeys(topics, place)
+        for changed in self.changed:
+            changed()
+
+
+async def test_another_place_has_another_clock(clock: FakeClock) -> None:
+    """A node dies, and its replica is an hour behind: that is a step of the partitions that went there,
+    however often they went on before somebody could look, and of no others."""
+    clocks, seen = Clocks(clock), Seen()
+    clocks.behind = {"replica": 3_600 * SECOND, "other": 3_600 * SECOND}
+    nodes = Nodes({"orders": "node", "mail": "node", "news": "other"})
+    watch = ClockWatch(nodes, clocks, clock, seen)
+    for partition in "orders", "mail", "news":
+        watch.watch(partition)
+    running = asyncio.create_task(watch.run())
+    await clock.advance(2 * LOOK)
+    clocks.away = True
+    nodes.move("replica", "orders")
+    await clock.advance(2 * LOOK)
+    nodes.move("other", "orders")
+    await clock.advance(2 * LOOK)
+    assert not seen
+    clocks.away = False
+    await clock.advance(LOOK)
+    ((partitions, by),) = seen
+    assert partitions == ["orders"]
+    assert by == pytest.approx(-3_600 * SECOND, abs=SECOND // 10)
+    assert watch.seconds()["other"] == pytest.approx(-3_600, abs=0.1)
+    nodes.move("replica", "orders", "news")
+    nodes.move("same", "mail")
+    await clock.advance(2 * LOOK)
+    assert len(seen) == 1
+    nodes.move("node", "news")
+    await clock.advance(LOOK)
+    _, (partitions, by) = seen
+    assert partitions == ["news"]
+    assert by == pytest.approx(3_600 * SECOND, abs=SECOND // 10)
+    running.cancel()
+
+
 async def test_steps_are_seen_within_a_look(clock: FakeClock) -> None:
     """What connections know of the clock is forgotten, and the step is shown for a while. A server that is
     away meanwhile may have stepped, too."""
-    clocks, seen = Clocks(clock), list[tuple[str, float]]()
+    clocks, seen = Clocks(clock), Seen()
 
     async def ping() -> None: ...
 
-    watch = ClockWatch(OnePlace(ping), clocks, clock, lambda place, by: seen.append((place, by)))
+    watch = ClockWatch(OnePlace(ping), clocks, clock, seen)
     watch.watch("orders")
     running = asyncio.create_task(watch.run())
     await clock.advance(5 * LOOK)
     assert (seen, watch.seconds()) == ([], {"": 0.0})
     clock.skew = -3_600 * SECOND
     await clock.advance(LOOK)
-    ((place, by),) = seen
-    assert place == ""
+    ((partitions, by),) = seen
+    assert partitions == ["orders"]
     assert by == pytest.approx(-3_600 * SECOND, abs=SECOND // 10)
     assert clocks.forgot == 1
+    assert watch.seconds() == {"": pytest.approx(-3_600, abs=0.1)}
+    clock.skew += SECOND // 5  # somebody slews it, and does not hide what has happened
+    await clock.advance(LOOK)
+    assert len(seen) == 2
     assert watch.seconds() == {"": pytest.approx(-3_600, abs=0.1)}
     clocks.away = True
     clock.skew = 0
     await clock.advance(5 * LOOK)
     clocks.away = False
     await clock.advance(LOOK)
-    _, (_, by) = seen
-    assert by == pytest.approx(3_600 * SECOND, abs=SECOND // 10)
+    _, _, (_, by) = seen
+    assert by == pytest.approx(3_600 * SECOND, abs=SECOND // 2)
     await clock.advance(SHOWN)
     assert watch.seconds() == {"": 0.0}
     running.cancel()
@@ -159,6 +225,21 @@ async def test_a_lease_ends_when_it_would_have_by_the_clock_before(clock: FakeCl
     clocks.scores = {"dead": (clock.server() + 3_602 * SECOND) / 1e6}
     task = asyncio.create_task(recaller(clocks, clock).recall("orders", 3_600 * SECOND))
     await clock.advance(1.0)
+    assert clocks.scores
+    await clock.advance(2.0)
+    assert not clocks.scores
+    await clock.advance(1.0)
+    assert task.done()
+
+
+async def test_a_clock_that_has_stepped_to_and_fro(clock: FakeClock) -> None:
+    """A lease that can't be cut keeps the score of a clock of long ago, however often it is renewed. By the
+    clock before the last step it seems to have ended long since: that tells nothing, and it has all its
+    time."""
+    clocks = Clocks(clock)
+    clocks.scores = {"alive": (clock.server() + 2_400 * SECOND) / 1e6}
+    task = asyncio.create_task(recaller(clocks, clock).recall("orders", 3_600 * SECOND))
+    await clock.advance(TTL - 1.0)
     assert clocks.scores
     await clock.advance(2.0)
     assert not clocks.scores

@@ -44,6 +44,9 @@ OF_CLOCK = {
     "a cut gives more than the clock of before": Break(
         "timeline/recall", "leases-of-before-are-cut", "r.score = own_score(ends_us, r.due)"
     ),
+    "a longer lease of the new clock is taken for one of before": Break(
+        "timeline/recall", "leases-of-the-new-clock-live"
+    ),
     "a cut before the due time": Break("timeline/recall", "leases-of-before-are-cut", "0)", old="r.due)"),
     "a cut not noted": Break("timeline/recall", "cut-noted"),
     "leases end that are renewed": Break("timeline/recall", "renewed-leases-stay", "elseif asked then"),
@@ -83,6 +86,9 @@ KILLERS: dict[str, tuple[Scenario, ...]] = {
     "leases of before not cut": (recall.test_a_lease_of_before_is_cut,),
     "a cut gives more than the clock of before": (
         recall.test_a_lease_keeps_what_it_had_by_the_clock_of_before,
+    ),
+    "a longer lease of the new clock is taken for one of before": (
+        recall.test_a_lease_that_was_over_by_the_clock_of_before,
     ),
     "a cut before the due time": (recall.test_no_timer_comes_before_its_due_time,),
     "a cut not noted": (recall.test_the_journal,),

@@ -78,6 +78,20 @@ async def test_a_lease_keeps_what_it_had_by_the_clock_of_before(bench: Bench) ->
     assert bench.state() == alone("a", cut, OLD._replace(score=cut))
 
 
+async def test_a_lease_that_was_over_by_the_clock_of_before(bench: Bench) -> None:
+    """It ends now if it ended since the step. One that seems to have ended long before is one of the new
+    clock, of a relay with a longer `lease_ttl`: that is cut to ours, and not taken from who lives."""
+    bench.now = NOW - HOUR + LEASE + SECOND
+    bench.put("a", DEADLINE, OLD)
+    assert await recalled(bench, back=HOUR) == {}
+    assert bench.state().timeline == {"a": own(bench.now - SECOND)}
+    longer = own(bench.now + 3 * LEASE)
+    bench.put("a", longer, OLD._replace(score=longer))
+    assert await recalled(bench, back=HOUR) == {}
+    assert bench.state().timeline == {"a": own(bench.now + LEASE)}
+    assert await bench.claimed(N2) == []
+
+
 async def test_a_relay_that_lives_keeps_its_lease(bench: Bench) -> None:
     """Whether it renews before the cut or after."""
     for renews_first in (True, False):

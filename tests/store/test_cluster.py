@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from relay.core.dispatch import Dispatch, ListPolicy, StreamPolicy
-from relay.core.errors import StoreRefused, UnfitServer
+from relay.core.errors import StoreRefused, StoreUnavailable, UnfitServer
 from relay.core.outcomes import ClaimRequest, Extension, Limits, Verb, Verdict
 from relay.core.partitions import Layout
 from relay.core.policy import TopicPolicy
@@ -196,3 +196,14 @@ async def test_without_tags_a_start_is_refused(cluster: RunningServer) -> None:
     with pytest.raises(StoreRefused, match=r"same slot.*set redis\.hash_tags to true"):
         await RedisStore(redis).schedule("orders", [NewTimer("a", b"", delay=0)])
     await redis.aclose()
+
+
+async def test_a_place_that_is_none_has_no_clock(cluster: RunningServer) -> None:
+    """Where a slot has no node the place has no name; and a node may have left."""
+    async with Server(f"redis+cluster://127.0.0.1:{cluster.port}", timeout=60.0) as server:
+        for place in "", "127.0.0.1:1":
+            with pytest.raises(StoreUnavailable, match="no node"):
+                await server.time(place)
+        ((place, slots),) = server.slots.items()
+        assert slots == SLOTS
+        assert await server.time(place) > 0

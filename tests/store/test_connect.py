@@ -133,3 +133,31 @@ async def test_closing_leaves_no_connection(valkey: RunningServer) -> None:
         deadline = anyio.current_time() + 60
         while opened & {each["id"] for each in client.client_list()}:
             assert anyio.current_time() < deadline, "still open"
+
+
+async def test_a_server_that_is_loading_its_data() -> None:
+    """It is fit by what it says of itself, and a relay waits for it as for one that is away. What it lacks is
+    found out by whoever starts later."""
+
+    def answer(name: bytes) -> bytes:
+        said = bulk("redis_version:8.2\r\n")
+        return b"-LOADING Redis is loading the dataset in memory\r\n" if name == b"eval" else said
+
+    async with serving(answer) as url:
+        assert await checked(url) == "Redis 8.2"
+
+
+async def test_a_node_that_takes_no_call_now() -> None:
+    """A start does not wait for it: the other nodes serve their topics."""
+    here = dict[str, bytes]()
+
+    def answer(name: bytes) -> bytes:
+        if name == b"cluster":
+            return here["slots"]
+        return b"-CLUSTERDOWN The cluster is down\r\n" if name == b"eval" else bulk("redis_version:8.2\r\n")
+
+    async with serving(answer) as url:
+        host, _, port = url.removeprefix("redis://").removesuffix("/0").rpartition(":")
+        here["slots"] = b"*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n" + bulk(host) + b":%d\r\n" % int(port)
+        with anyio.fail_after(40):
+            assert await checked(f"redis+cluster://{host}:{port}") == "Redis 8.2"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Collection
+from copy import copy
 
 from relay.core.errors import StoreError
 from relay.core.instants import SECOND
@@ -19,15 +21,16 @@ STEP = SECOND // 20
 """Microseconds by which a clock has to step to be told from one that is slewed."""
 
 SLEW = 1e-3
-"""By how much the two clocks run apart at most: each is slewed by 500 ppm at most."""
+"""By how much the two clocks run apart: the kernel and `ntpd` slew each by 500 ppm at most. `chronyd` may
+slew by more: that looks like small steps, which are looked into and change nothing."""
 
 SHOWN = 900.0
-"""Seconds for which the last step is told: longer than lies between two collections of metrics."""
+"""Seconds for which the largest step is told: longer than lies between two collections of metrics."""
 
 log = logging.getLogger(__name__)
 
-Stepped = Callable[[str, int], None]
-"""Told the place whose clock has stepped, and by how many microseconds at least; less than 0 if back."""
+Stepped = Callable[[Collection[str], int], None]
+"""Told the partitions whose clock has stepped, and by how many microseconds at least; less than 0 if back."""
 
 
 class Offset:
@@ -58,19 +61,35 @@ class Offset:
 
 
 class PlaceClock:
-    """Looks at the clock of one place; a lane, see `Lanes`."""
+    """Looks at the clock of one place; a lane, see `Lanes`.
 
-    def __init__(self, place: str, clocks: ServerClocks, clock: Clock, stepped: Stepped) -> None:
+    This has a race: a node of a Cluster dies, and its replica, which is another place, has another clock. So
+    a partition that comes takes along what was known of the clock that it had.
+    """
+
+    def __init__(
+        self,
+        place: str,
+        clocks: ServerClocks,
+        clock: Clock,
+        here: Callable[[str], Collection[str]],
+        stepped: Stepped,
+    ) -> None:
+        """`here` tells the partitions of a place."""
         self.place = place
         self._clocks = clocks
         self._clock = clock
+        self._here = here
         self._stepped = stepped
         self._offset = Offset()
-        self._last = (0, -math.inf)
-        """The last step, and when it was seen."""
+        self._came: dict[str, Offset] = {}
+        """Partitions that came since the last look, each with the clock that it had."""
+        self._largest = (0, -math.inf)
+        """The largest step of late, and when it was seen: who slews the clock afterwards does not hide it."""
 
     def leave(self, topic: str, lane: PlaceClock) -> bool:
         """See `Lane.leave`."""
+        lane._came[topic] = self._came.pop(topic, copy(self._offset))
         return True
 
     async def run(self) -> None:
@@ -87,43 +106,46 @@ class PlaceClock:
         except StoreError:
             return
         received = self._clock.now()
-        by = self._offset.heard(told, asked, received)
-        if by:
-            self._last = by, received
+        came, self._came = self._came, {}
+        steps = defaultdict[int, list[str]](list)
+        if by := self._offset.heard(told, asked, received):
+            self._clocks.stepped(self.place)
+            steps[by] += (each for each in self._here(self.place) if each not in came)
+        for partition, before in came.items():
+            if by := before.heard(told, asked, received):
+                steps[by].append(partition)
+        for by, partitions in steps.items():
+            if abs(by) >= abs(self.seconds()) * SECOND:
+                self._largest = by, received
             log.error(
                 "the clock of Redis has stepped; see the runbook, Redis' clock",
                 extra={"seconds": by / SECOND, **({"node": self.place} if self.place else {})},
             )
-            self._stepped(self.place, by)
+            self._stepped(partitions, by)
 
     def seconds(self) -> float:
-        """The last step, if it was within the last quarter of an hour; less than 0 if back."""
-        by, seen = self._last
+        """The largest step within the last quarter of an hour; less than 0 if back."""
+        by, seen = self._largest
         return by / SECOND if self._clock.now() - seen < SHOWN else 0.0
 
 
 class ClockWatch:  # see 0088
     """Looks at the clocks of all places whose topics this relay polls. `stepped` is called with each step.
 
-    A replica that takes over and has another clock is a step, too.
+    A replica that takes over and has another clock is a step, too; so is another place with another clock.
     """
 
     def __init__(self, places: Places, clocks: ServerClocks, clock: Clock, stepped: Stepped) -> None:
-        def told(place: str, by: int) -> None:
-            clocks.stepped(place)
-            stepped(place, by)
-
-        self._lanes = Lanes(places, lambda place: PlaceClock(place, clocks, clock, told))
+        self._lanes = Lanes(places, lambda place: PlaceClock(place, clocks, clock, self._at, stepped))
         self.run = self._lanes.run
 
     def watch(self, partition: str) -> None:
         """Look at the clock of the partition's place from now on."""
         self._lanes[partition]
 
-    def place_of(self, partition: str) -> str:
-        """The place whose clock is the partition's."""
-        return self._lanes[partition].place
+    def _at(self, place: str) -> list[str]:
+        return [partition for partition, lane in self._lanes.items() if lane.place == place]
 
     def seconds(self) -> dict[str, float]:
-        """The last step of each place, in seconds; see `PlaceClock.seconds`."""
+        """The largest step of each place, in seconds; see `PlaceClock.seconds`."""
         return {lane.place: lane.seconds() for lane in self._lanes.all}

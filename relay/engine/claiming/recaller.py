@@ -104,11 +104,15 @@ class Recaller:  # see 0088
         self, told: tuple[int, Mapping[str, float]], ttl: float, back: int = 0
     ) -> dict[str, tuple[float, float]]:
         """Return the score of each lease that stands, and when it has stood for as long as it lasts; by the
-        clock of before that is sooner."""
+        clock of before that is sooner. One that seems to have ended long ago by that has the score of a clock
+        before it, and is renewed or not: who knows."""
         now, scores = told
         here = self._clock.now()
         ends = {each: score - (now + back) / 1e6 if back else ttl for each, score in scores.items()}
-        return {each: (score, here + min(ends[each], ttl)) for each, score in scores.items()}
+        return {
+            each: (score, here + (ends[each] if -ttl <= ends[each] <= ttl else ttl))
+            for each, score in scores.items()
+        }
 
     async def _insist(self, partition: str, call: Callable[[], Awaitable[R]]) -> R:
         """Make a call until it is answered. Raises what Redis refuses."""

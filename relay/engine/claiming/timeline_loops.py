@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -188,21 +188,20 @@ class TimelineLoops:
             self._pollers[partition].called(rank)
 
     def clock_steps(self) -> dict[str, float]:
-        """The last step of each place's clock, in seconds; see `PlaceClock.seconds`."""
+        """The largest step of each place's clock, in seconds; see `PlaceClock.seconds`."""
         return {} if self._clock_watch is None else self._clock_watch.seconds()
 
-    def _stepped(self, place: str, by: int) -> None:
-        """Note that the clock of a place has stepped: when its timers are due is to be asked again, and if it
-        went back, leases stand too far ahead."""
-        watch, recaller = self._clock_watch, self._recaller
-        if watch is None or recaller is None or self._loops is None:
+    def _stepped(self, partitions: Collection[str], by: int) -> None:
+        """Note that the clock of some partitions has stepped: when their timers are due is to be asked again,
+        and if it went back, leases stand too far ahead."""
+        if self._recaller is None or self._loops is None:
             return
+        stepped = set(partitions)
         for polled in self._polled.values():
-            for partition in polled.partitions:
-                if watch.place_of(partition) == place:
-                    self.due_at(partition, 0)
-                    if by < 0:
-                        polled.start(partial(recaller.recall, partition, -by), self._loops)
+            for partition in stepped.intersection(polled.partitions):
+                self.due_at(partition, 0)
+                if by < 0:
+                    polled.start(partial(self._recaller.recall, partition, -by), self._loops)
 
     def _poller(self, partition: str) -> Poller:
         policy = self._policies(partition)

@@ -65,7 +65,7 @@ class Carrier:  # see 0084
         last, *batch = await self._server.call(move.mark(own_name(partition)))
         return last.decode(), batch
 
-    async def lasting(self, call: Call[R]) -> R:
+    async def lasting(self, call: Call[R]) -> R:  # see 0092
         """Make a call about a topic or partition, and wait until it is as durable as the topic has to be.
         Raises `StoreError`."""
         try:

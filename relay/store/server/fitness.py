@@ -7,8 +7,10 @@ import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from redis.exceptions import BusyLoadingError
+
 from relay.core.durability import Durability
-from relay.core.errors import StoreRefused, UnfitServer
+from relay.core.errors import StoreRefused, StoreUnavailable, UnfitServer
 from relay.store.server.probing.commands import BASE, Feature, Lack, lack_of
 from relay.store.server.server import Server
 
@@ -38,7 +40,14 @@ async def check_server(server: Server, *, allow_eviction: bool) -> str:
     names = dict.fromkeys([_checked(info, allow_eviction=allow_eviction) for info in told])
     if await is_one_of_several(server, told):
         raise UnfitServer(f"the server is {NEEDS_CLUSTER}")
-    for lack in await lacking(server, BASE):
+    try:
+        lacks = await lacking(server, BASE)
+    except StoreUnavailable as failure:
+        if not isinstance(failure.__cause__, BusyLoadingError):
+            raise
+        lacks = []  # it tells what it is, and will run scripts once it has read its data
+        log.warning("Redis is loading its data, and was not asked which commands it has")
+    for lack in lacks:
         if lack.is_vital:
             raise UnfitServer(str(lack))
         log.warning("Redis lacks a command", extra={"command": lack.command, "problem": str(lack)})

@@ -324,11 +324,14 @@ class Server:  # see 0073
             await self._client.ping()
 
     async def time(self, place: str) -> int:
-        """Return what the clock of a place shows, in microseconds since 1970. Raises `StoreError`."""
+        """Return what the clock of a place shows, in microseconds since 1970. Raises `StoreError`, also for a
+        place that no slot is at: that of a slot without a node has no name."""
         with translated_errors():
             if self._cluster is None:
                 return told_by(await self._client.execute_command("TIME"))
             await self._cluster.topology.known()
+            if place not in self._cluster.topology.places:
+                raise StoreUnavailable(f"no node of the Cluster is at {place!r}")
             return told_by(await self._cluster.node(place).client.execute_command("TIME"))
 
     def forget_clocks(self, place: str) -> None:
@@ -355,7 +358,8 @@ class Server:  # see 0073
 
     async def lacking(self, features: Iterable[Feature], name: str) -> list[Lack]:
         """Return which of the commands for these features the server does not give, in a Cluster any node
-        that answers. `name` is of no lock that anybody takes. Raises `StoreError`."""
+        that answers and takes calls at present. `name` is of no lock that anybody takes. Raises
+        `StoreError`."""
         key, tried = self.keys.lock(name), trials(features)
         if self._cluster is None:
             return list(lacks_in(await self.ask("EVAL", PROBE, 1, key, *tried)))
@@ -365,13 +369,15 @@ class Server:  # see 0073
         found: list[Lack] = []
         for place in slots.places:
             names = (f"{key}{n}" for n in range(100_000))
-            here = next(each for each in names if slots.where(slot_of(each)) == place)
+            here = next((each for each in names if slots.where(slot_of(each)) == place), None)
+            if here is None:  # it has a handful of slots, and no name was found for one
+                continue
 
             async def ask(client: Client, here: str = here) -> Any:
                 return await client.execute_command("EVAL", PROBE, 1, here, *tried)
 
             with suppress(StoreUnavailable), translated_errors():
-                found += lacks_in(await self._cluster.lead([here], ask, self._patience()))
+                found += lacks_in(await self._cluster.lead([here], ask, monotonic()))  # now or not at all
         return found
 
     @property

@@ -350,7 +350,7 @@ LAST_ANSWER = InstrumentSpec(
 CLOCK_STEP = InstrumentSpec(
     "relay.server.clock.step",
     "s",
-    "The last step of the clock of Redis within 15 minutes, less than 0 if back; 0 if there was none. "
+    "The largest step of the clock of Redis within 15 minutes, less than 0 if back; 0 if there was none. "
     "In a Cluster for each node.",
     ("node",),
     InstrumentKind.GAUGE,

@@ -15,6 +15,8 @@ from tests.worlds.lua54.wire import Gone, Refusal, Status, command, reply_from, 
 STREAMING = frozenset((b"SUBSCRIBE", b"PSUBSCRIBE", b"SSUBSCRIBE", b"MONITOR"))
 """What more than one reply comes of."""
 
+SCRIPTS = frozenset((b"EVAL", b"EVALSHA"))
+
 
 class Upstream:
     """A connection to the server."""
@@ -106,6 +108,7 @@ class Lua54Line:
 
     def _exchange(self, client: socket.socket, stream: BinaryIO, upstream: Upstream) -> None:
         is_streaming = False
+        queued: list[list[bytes]] | None = None
         while True:
             parts = reply_from(stream)
             assert isinstance(parts, list), parts
@@ -116,12 +119,32 @@ class Lua54Line:
             if is_streaming:
                 upstream.socket.sendall(command(parts))
                 continue
-            with self._one:
-                reply = self._reply(name, parts, upstream)
+            if name == b"MULTI":
+                queued = []
+                reply: object = Status(b"OK")
+            elif queued is not None and name not in (b"EXEC", b"DISCARD"):
+                queued.append(parts)
+                reply = Status(b"QUEUED")
+            elif queued is not None:
+                reply, queued = self._end(name, queued, upstream), None
+            else:
+                with self._one:
+                    reply = self._reply(name, parts, upstream)
             client.sendall(written(reply))
 
+    def _end(self, how: bytes, queued: list[list[bytes]], upstream: Upstream) -> object:
+        """End a transaction. One with a script is as whole as a script: nothing else is under way."""
+        if how == b"DISCARD":
+            return Status(b"OK")
+        with self._one:
+            if any(parts[0].upper() in SCRIPTS for parts in queued):
+                return [self._reply(parts[0].upper(), parts, upstream) for parts in queued]
+            for parts in ([b"MULTI"], *queued):
+                upstream.ask(parts)
+            return upstream.ask([b"EXEC"])
+
     def _reply(self, name: bytes, parts: list[bytes], upstream: Upstream) -> object:
-        if name not in (b"EVAL", b"EVALSHA"):
+        if name not in SCRIPTS:
             if name == b"SCRIPT":
                 return self._about_scripts(parts)
             return upstream.ask(parts)

@@ -18,7 +18,7 @@ class Feature(Enum):
 
     TIMERS = "to schedule, deliver and settle timers"
     PEOPLE = "for dead letters, pauses and the list of topics"
-    RECURRENCES = "to find what is left of recurrences"
+    RECURRENCES = "for recurrences, topics with a journal, and those that are moved"
     JOURNAL = "for topics with a journal"
     LIST = "for topics that go to a ready list"
     STREAM = "for topics that go to a stream"
@@ -48,14 +48,13 @@ TRIALS: Mapping[Feature, Sequence[str]] = {
         "HMGET k f",
         "HSET k f v",
         "HDEL k f",
-        "HEXISTS k f",
         "HLEN k",
         "HSCAN k 0",
         "XADD k 0-0 f v",
         "XDEL k 0-0",
     ),
     Feature.PEOPLE: ("XRANGE k - +", "XLEN k", "XTRIM k MAXLEN 0", "SADD k m", "SSCAN k 0"),
-    Feature.RECURRENCES: ("ZSCAN k 0",),
+    Feature.RECURRENCES: ("HEXISTS k f", "ZSCAN k 0"),
     Feature.JOURNAL: ("XREVRANGE k + -",),
     Feature.LIST: ("LPUSH k m", "RPUSH k m", "LRANGE k 0 0", "LLEN k", "LREM k 0 m"),
     Feature.STREAM: (
