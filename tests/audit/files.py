@@ -35,6 +35,7 @@ def fill(change: journal_pb2.Change, record: JournalRecord) -> None:
         change.nonce, change.score = record.nonce, record.score / SECOND
     change.due, change.previous_due = record.due / SECOND, record.previous_due / SECOND
     change.expires = record.expires / SECOND
+    change.suspect, change.approximate = record.suspect, record.approximate
     for name in ("occurrence", "attempts", "claims", "received", "reason", "dead_id", "previous_dead_id"):
         setattr(change, name, getattr(record, name))
     if record.refused is not None:

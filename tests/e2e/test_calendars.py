@@ -191,6 +191,7 @@ def test_over_http(api: Any) -> None:
     assert made.value == {
         "calendar": {"name": "at-holidays", "dates": list(CHRISTMAS)},
         "result": "PUT_RESULT_CREATED",
+        "reached": "stored",
     }
     assert (api("PUT", one, {"dates": CHRISTMAS}).status, api("GET", one).value["calendar"]) == (
         200,
@@ -203,7 +204,8 @@ def test_over_http(api: Any) -> None:
     assert api("PUT", "/v1/calendars/a%20b", {}).field == "name"
     rule = {"rule": {"cron": "0 3 * * *", "calendars": ["at-holiday"]}}
     assert api("PUT", "/v1/topics/t/recurrences/r", rule).field == "rule.calendars[0]"
-    assert [api("DELETE", one).value for _ in range(2)] == [{"deleted": True}, {"deleted": False}]
+    deleted = [api("DELETE", one).value for _ in range(2)]
+    assert deleted == [{"deleted": there, "reached": "stored"} for there in (True, False)]
     assert (api("GET", one).status, api("GET", "/v1/calendars").value) == (404, {"calendars": []})
 
 
