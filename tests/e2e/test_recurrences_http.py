@@ -86,8 +86,12 @@ def test_the_life_of_a_recurrence(api: Any) -> None:
     assert len(api("GET", f"{ONE}/history?limit=2").value["instants"]) == 2
     refused = api("GET", f"{ONE}/history?limit=17")
     assert (refused.status, refused.value["field"]) == (422, "limit")
-    assert api("DELETE", f"{ONE}?cancel_waiting=true").value == {"deleted": True, "cancelled": 3}
-    assert api("DELETE", ONE).value == {"deleted": False, "cancelled": 0}
+    assert api("DELETE", f"{ONE}?cancel_waiting=true").value == {
+        "deleted": True,
+        "cancelled": 3,
+        "reached": "stored",
+    }
+    assert api("DELETE", ONE).value == {"deleted": False, "cancelled": 0, "reached": "stored"}
     assert api("GET", ONE).status == 404
     assert api("POST", f"{ONE}:trigger").status == 404
 
