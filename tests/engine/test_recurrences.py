@@ -330,8 +330,11 @@ async def test_a_backfill_one_after_another(kept: Scene) -> None:
         since = end - 3 * 86_400 * SECOND
         filled = await recurrences.backfill(kept.topic, "r", since, end)
         assert (filled.occurrences, filled.waiting) == (3, 2)
-        with pytest.raises(InvalidField, match=r"^end_time: has 499 instants before it, and 2 of another"):
-            await recurrences.backfill(kept.topic, "r", end - 499 * 86_400 * SECOND, end)
+        early = end - (499 * 24 + 2) * 3_600 * SECOND  # summer time may begin or end in between
+        with pytest.raises(
+            InvalidField, match=r"^end_time: has (499|500) instants before it, and 2 of another"
+        ):
+            await recurrences.backfill(kept.topic, "r", early, end)
         await recurrences.pause(kept.topic, "r")
         await kept.end_all()
         assert (await recurrences.get(kept.topic, "r")).standing.to_fill == 2
