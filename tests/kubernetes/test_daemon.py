@@ -114,7 +114,7 @@ class FromManifest(Relay):
         started = pod.container("relay")
         super().__init__(root, "relay", "", started.env["RELAY_TARGET"], {})
         self.arguments[2:] = ["relay.cli", *started.args]
-        self.env = self._settings = started.env
+        self.env = self.settings = started.env
 
     def start(self) -> None:
         """Start, and return when it says that it serves."""
