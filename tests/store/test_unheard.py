@@ -12,7 +12,7 @@ import pytest
 
 from relay.core.dispatch import Dispatch, StreamPolicy
 from relay.core.journal import Journals
-from relay.core.outcomes import ClaimRequest, Limits, Reason, Verb, Verdict
+from relay.core.outcomes import ClaimRequest, Extension, Limits, Reason, Verb, Verdict
 from relay.core.partitions import Layout
 from relay.core.policy import TopicPolicy
 from relay.core.recurring.recurrence import Recurrence, Standing, Turned
@@ -31,6 +31,7 @@ from relay.store.server.blocking import BlockingServer, log_refused_hint
 from relay.store.server.hints import RedisHints
 from relay.store.server.manifest import manifest
 from relay.store.server.server import Server, ServerReports
+from relay.store.timeline.clocks import RedisClocks
 from relay.store.timeline.redis_store import RedisStore
 from relay.store.timeline.topics import RedisTopics
 from relay.store.verbs import move
@@ -226,13 +227,36 @@ async def tick(limited: Limited) -> None:
     assert await limited.states() == {turn.standing.last: "pending"}
 
 
+async def renew(limited: Limited) -> None:
+    """A lease that is renewed until sooner than it was to end."""
+    await leased(limited)
+    extensions = [Extension(timer_id="a", nonce=N1, received=False)]
+    assert await limited.store.extend(limited.topic, extensions, lease=SECOND) == [Verdict.OK]
+
+
+async def recall(limited: Limited) -> None:
+    """A lease that the clock of before has given."""
+    await leased(limited)
+    _, left = await RedisClocks(limited.server).recall(limited.topic, {"a": None}, lease=SECOND, back=0)
+    assert left == {}
+
+
+async def leased(limited: Limited) -> None:
+    """For an hour."""
+    await limited.put("a", due=1)
+    assert await limited.claimed(lease=3600 * SECOND) == ["a"]
+
+
 VERBS: tuple[Callable[[Limited], Awaitable[None]], ...] = (
     *(schedule, run, settle, resume, redrive, finish, revive, arrive, come_back, load, insert, replace, tick),
+    *(renew, recall),
 )
 SCRIPTS = {
     "timeline/schedule",
     "timeline/run",
     "timeline/settle",
+    "timeline/extend",
+    "timeline/recall",
     "people/pause",
     "people/redrive",
     "move/put",
