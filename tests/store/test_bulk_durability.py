@@ -162,13 +162,13 @@ def test_a_sweep_waits_for_batches_that_it_finds_loaded(
         marks = Marks(Layout("swept"), str(epoch), "1")
         loading.load(marks, rows("x")._replace(versions=version_text(1)))
         loading.flush()
-    monkeypatch.setattr(owed, "SHARE", 0.2 / PATIENCE)
 
     def again() -> None:
         with load(master.url, REPLICA) as store:
             assert Loading(store.server).skip(marks, 0)
 
     again()
+    monkeypatch.setattr(owed, "SHARE", 0.2 / PATIENCE)
     replica.freeze()
     try:
         with pytest.raises(DurabilityMissed, match=r"replicas:1 was not reached: 0 of 1 replicas"):

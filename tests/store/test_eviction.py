@@ -164,6 +164,7 @@ def test_nothing_else_sets_one() -> None:
         "inserting.py",
         "pause.lua",
         "pace.lua",
+        "probe.lua",  # of a key that it removes itself
         "sweeping.py",
         "tell_pause.lua",
         "topics.py",

@@ -172,7 +172,7 @@ class Lua54Line:
 
 
 def _pass_on(upstream: Upstream, client: socket.socket) -> None:
-    """What a subscriber hears."""
-    with suppress(Gone, OSError):
+    """What a subscriber hears, until one of both has gone."""
+    with suppress(Gone, OSError, ValueError):  # it was closed in the middle of a reply
         while True:
             client.sendall(written(reply_from(upstream.stream)))
