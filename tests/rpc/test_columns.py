@@ -201,7 +201,7 @@ async def test_a_long_one_leaves_the_loop_to_others(relay: Served) -> None:
     async with Turns() as others:
         told = await TimerCalls(relay.engine).schedule_columns(request, {})
     assert len(told.errors) == 10 * STRETCH
-    assert others.count == 20
+    assert others.count >= 20
 
 
 async def test_trace_context_in_the_metadata_is_stored(relay: Served) -> None:
