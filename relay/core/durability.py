@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 
@@ -72,7 +72,8 @@ def needing(level: Durability) -> Iterator[None]:
     try:
         yield
     finally:
-        _needed.reset(before)
+        with suppress(ValueError):  # a coroutine that is thrown away is closed in another context
+            _needed.reset(before)
 
 
 _needed: ContextVar[Durability] = ContextVar("needed", default=STORED)
