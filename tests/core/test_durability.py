@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextvars import copy_context
+from types import coroutine
+
 import pytest
 
 from relay.core.durability import STORED, Durability, needed, needing
@@ -59,3 +63,21 @@ def test_what_is_needed_within_a_block() -> None:
             assert needed() is STORED
         assert needed() == Durability(fsync=True)
     assert needed() is STORED
+
+
+def test_a_coroutine_that_is_thrown_away_ends_in_another_context() -> None:
+    """As by the garbage collector, or by who steps it by hand: it leaves that context's level alone."""
+
+    @coroutine
+    def pause() -> Generator[None, None, None]:
+        yield
+
+    async def waits() -> None:
+        with needing(Durability(fsync=True)):
+            await pause()
+
+    thrown_away = waits()
+    copy_context().run(thrown_away.send, None)
+    with needing(Durability(replicas=1)):
+        thrown_away.close()
+        assert needed() == Durability(replicas=1)
