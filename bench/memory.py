@@ -102,8 +102,7 @@ async def by_the_store(url: str) -> None:
     """As a relay does."""
     async with Server(url, connections=1, timeout=60.0) as server:
         store = RedisStore(server)
-        for first in range(0, TIMERS, BATCH):
-            numbers = range(first, first + BATCH)
+        for numbers in batches():
             new = [NewTimer(named(each), os.urandom(PAYLOAD), delay=HOUR + each) for each in numbers]
             await store.schedule(TOPIC, new)
 

@@ -13,6 +13,9 @@ from collections.abc import Iterable
 SECOND = 1_000_000
 """Microseconds in a second."""
 
+CLOCK_STEP = SECOND // 20
+"""Microseconds by which a server's clock has to jump to be told from one that is slewed."""
+
 LATEST = 253_402_300_799 * SECOND
 """9999-12-31T23:59:59Z, the last due time that Relay accepts."""
 

@@ -9,16 +9,13 @@ from collections.abc import Callable, Collection
 from copy import copy
 
 from relay.core.errors import StoreError
-from relay.core.instants import SECOND
+from relay.core.instants import CLOCK_STEP, SECOND
 from relay.core.ports import Places, ServerClocks
 from relay.engine.clock import Clock
 from relay.engine.lanes import Lanes
 
 LOOK = 1.0
 """Seconds between two looks. No lease is to outlive its relay by more than `lease_ttl` and a second."""
-
-STEP = SECOND // 20
-"""Microseconds by which a clock has to step to be told from one that is slewed."""
 
 SLEW = 1e-3
 """By how much the two clocks run apart: the kernel and `ntpd` slew each by 500 ppm at most. `chronyd` may
@@ -51,7 +48,7 @@ class Offset:
         slewed = (received - self._at) * SECOND * SLEW
         before, behind = self._least - slewed, self._most + slewed
         step = min(most - before, 0.0) + max(least - behind, 0.0)
-        if abs(step) >= STEP:
+        if abs(step) >= CLOCK_STEP:
             before, behind = -math.inf, math.inf
         else:
             step = 0.0

@@ -108,11 +108,12 @@ class Recaller:  # see 0088
         before it, and is renewed or not: who knows."""
         now, scores = told
         here = self._clock.now()
-        ends = {each: score - (now + back) / 1e6 if back else ttl for each, score in scores.items()}
-        return {
-            each: (score, here + (ends[each] if -ttl <= ends[each] <= ttl else ttl))
-            for each, score in scores.items()
-        }
+
+        def left(score: float) -> float:
+            by_before = score - (now + back) / 1e6 if back else ttl
+            return by_before if -ttl <= by_before <= ttl else ttl
+
+        return {each: (score, here + left(score)) for each, score in scores.items()}
 
     async def _insist(self, partition: str, call: Callable[[], Awaitable[R]]) -> R:
         """Make a call until it is answered. Raises what Redis refuses."""

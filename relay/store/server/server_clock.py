@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 
-from relay.core.instants import SECOND
+from relay.core.instants import CLOCK_STEP, SECOND
 
 RENEW = 10.0
 """Seconds for which the two clocks are trusted to run equally fast. At 500 ppm, the most by which a clock is
@@ -13,9 +13,6 @@ slewed, they differ by 5 ms then."""
 
 KEPT = 6
 """The number of times that count: those of about the last minute."""
-
-STEP = SECOND // 20
-"""Microseconds by which a clock has to go back to be told from one that is slewed."""
 
 
 class ServerClock:  # see 0076
@@ -48,7 +45,7 @@ class ServerClock:  # see 0076
             self._ahead.clear()  # whatever made it so, what was heard before is not a lower bound
         self._ahead.append(told - math.ceil(received * SECOND))
         self._heard = received
-        return behind > STEP
+        return behind > CLOCK_STEP
 
     def at(self, instant: float) -> int:
         """What the server's clock shows at least at a monotonic instant (seconds), in microseconds."""

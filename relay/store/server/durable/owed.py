@@ -111,17 +111,15 @@ class Owed:  # see 0099
             level = debt.level
             if level.replicas and level.fsync:
                 self._wait(line, debt, Durability(replicas=level.replicas))
-            early = (
-                _asked(line, level) is not None
-            )  # its word does not count before an fsync has begun: see 0096
-            if early or (level.fsync and level.replicas):
+            # Its word, as any replica's, does not count before an fsync has begun: see 0096.
+            if _asked(line, level) is not None or (level.fsync and level.replicas):
                 self._wait_synced(line, debt, level)
             else:
                 self._wait(line, debt, level)
             self._check(line, debt)
 
     def _wait_synced(self, line: Line, debt: _Debt, level: Durability) -> None:
-        """See `GroupCommit`, which does the same."""
+        """See `GroupCommit._until_synced`, which goes by the same."""
         end = monotonic() + self._timeout * SHARE
         before, after = None, _at_rest(line, end)
         while before != after:
