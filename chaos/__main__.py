@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import signal
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from chaos.report.page import line_of, read
+from chaos.report.page import line_of
+from chaos.report.results import read
 from chaos.rows import ROWS, SHORT, SHORT_RATE, SHORT_TIMERS, Row, row
-from chaos.run import Tell, run
+from chaos.run import Tell, end_by_sigterm, run
 
 OUT = Path("build/faults.jsonl")
 
@@ -27,7 +27,7 @@ OUT = Path("build/faults.jsonl")
 def main(argv: Sequence[str] | None = None) -> int:
     """Play rows. Return 1 if one of them has broken what it promises."""
     options = parse(argv)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # and all processes of the row end with it
+    end_by_sigterm()
     done = finished(options.resume) if options.resume else set()
     file = options.resume or options.out
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -83,7 +83,7 @@ class Row:
 
     def sized(self, timers: int, faults: int, rate: float) -> Row:
         """The same in another size."""
-        return replace(self, timers=timers, number=min(self.number, faults), rate=rate)
+        return replace(self, timers=timers, number=0 if self.calm else faults, rate=rate)
 
 
 def relay_faults() -> list[Fault]:
@@ -216,5 +216,5 @@ SHORT_TIMERS, SHORT_RATE = 300, 60.0
 
 
 def row(name: str) -> Row:
-    """Raises KeyError if there is none of this name."""
+    """The row of this name. Raises KeyError if there is none."""
     return {each.name: each for each in ROWS}[name]

@@ -7,6 +7,7 @@ import platform
 import shutil
 import signal
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -36,6 +37,8 @@ NAMES = "one", "two"
 """The relays."""
 CLIENTS = 2
 RECURRENCES = 5
+OPERATORS_PATIENCE = 5.0
+"""Seconds that a call of the operator may take."""
 SETTINGS = {
     "RELAY_DEFAULTS__JOURNAL": "true",  # for the second opinion
     "RELAY_DEFAULTS__JOURNAL_MAX_LENGTH": "100000000",
@@ -51,6 +54,11 @@ STILL, LONGEST = 40.0, 600.0
 
 Tell = Callable[[str], None]
 Result = dict[str, Any]
+
+
+def end_by_sigterm() -> None:
+    """Have SIGTERM end this process in order, and with it all processes of the row."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
 
 def run(row: Row, seed: int, tell: Tell, *, code: Path | None = None, keep: Path | None = None) -> Result:
@@ -154,7 +162,11 @@ def a_client(stack: ExitStack, row: Row, world: World, targets: str, number: int
 
 def an_operator(stack: ExitStack, world: World, targets: str) -> Process:
     return a_process(
-        stack, world, "operator", "operator", "--targets", targets, "--recurrences", str(RECURRENCES)
+        stack,
+        world,
+        "operator",
+        "operator",
+        *("--targets", targets, "--recurrences", str(RECURRENCES), "--patience", str(OPERATORS_PATIENCE)),
     )
 
 

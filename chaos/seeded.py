@@ -9,18 +9,18 @@ Whoever changes a line that a bug is in changes it here as well; `tests/faults` 
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from chaos.report.results import read, write
 from chaos.rows import row
-from chaos.run import run
+from chaos.run import end_by_sigterm, run
 from tests.worlds.relay.processes import ROOT
 
 COPIED = "relay", "lua"
@@ -275,13 +275,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--bug", type=int, help="its number, from 1")
     parser.add_argument("--seed", type=int, default=time.time_ns() // 1_000_000)
     options = parser.parse_args(argv)
+    end_by_sigterm()
     numbers = [options.bug] if options.bug else range(1, len(BUGS) + 1)
     left = 0
     for number in numbers:
         told = look_for(BUGS[number - 1], options.seed)
         left += not told["found"]
         print(f"{number}. {line_of(told)}", flush=True)
-        _keep(told)
+        write(RESULTS, [*(each for each in read(RESULTS) if each["bug"] != told["bug"]), told])
     return int(left > 0)
 
 
@@ -289,29 +290,6 @@ def line_of(told: Mapping[str, Any]) -> str:
     """A result in one line, for a terminal."""
     found = f"{told['found']} {told['shows']}" if told["found"] else "NOT FOUND"
     return f"{told['bug']}: {found} ({told['row']}, {told['tries']} tries, {told['seconds']} s)"
-
-
-def known() -> list[dict[str, Any]]:
-    """What is in the file, in the order of the bugs."""
-    if not RESULTS.exists():
-        return []
-    told = {each["bug"]: each for each in map(json.loads, RESULTS.read_text(encoding="utf-8").splitlines())}
-    return [told[bug.name] for bug in BUGS if bug.name in told]
-
-
-def table() -> Iterator[str]:
-    """The part of the page about them."""
-    yield "| bug | row | shows as | the journal's audit |"
-    yield "|---|---|---|---|"
-    for told in known():
-        shows = told["shows"].replace("_", " ")
-        found = f"{told['found']:,} {shows}" if told["found"] else "**not found**"
-        yield f"| {told['bug']} | {told['row']} | {found} | {told['journal']} |"
-
-
-def _keep(told: Mapping[str, Any]) -> None:
-    others = [each for each in known() if each["bug"] != told["bug"]]
-    RESULTS.write_text("".join(f"{json.dumps(each)}\n" for each in [*others, told]), encoding="utf-8")
 
 
 if __name__ == "__main__":

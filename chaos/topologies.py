@@ -156,7 +156,7 @@ def masters_of(servers: list[RunningServer]) -> list[RunningServer]:
 
 
 def in_step(master: RunningServer, replicas: int) -> bool:
-    """Whether so many replicas have all that this master had when it was asked."""
+    """Whether the master has this number of replicas, and each has all that it had when it was asked."""
     about = replication(master) or {}
     found = [about[f"slave{n}"] for n in range(about.get("connected_slaves", 0))]
     return len(found) == replicas and all(

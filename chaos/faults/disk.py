@@ -16,12 +16,17 @@ ROOM = 20_000
 """Bytes at most that a disk has left, when it begins to be full: the last record is cut."""
 
 
+def torn(chance: Random) -> Random | None:
+    """By what chance a part of what was not synced is on the disk; in half of the cases None, for nothing."""
+    return chance if chance.random() < 0.5 else None
+
+
 def lose_power(world: World, server: RunningServer, chance: Random) -> None:
     """The server's machine is off, and its disk has what was synced; in half of the cases also a part of what
     was not."""
     disk = world.disks[server.port]
     server.kill()
-    lost = disk.lose_power(chance if chance.random() < 0.5 else None)
+    lost = disk.lose_power(torn(chance))
     if lost.cut or lost.gone or lost.back:
         safe = world.witness.written(server, lost.safe)
         world.lost_after(safe, "not synced")
@@ -49,7 +54,7 @@ class MasterWithoutPower(MasterKilled):
 
     def strike(self, world: World, chance: Random) -> None:
         super().strike(world, chance)
-        world.disks[self._master.port].lose_power(chance if chance.random() < 0.5 else None)
+        world.disks[self._master.port].lose_power(torn(chance))
 
 
 class DiskSlow:

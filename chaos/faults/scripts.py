@@ -18,7 +18,7 @@ ENDLESS = "while true do end"
 
 
 class ScriptsFlushed:
-    """`SCRIPT FLUSH`: each relay has to bring its scripts anew."""
+    """`SCRIPT FLUSH`: each relay has to load its scripts again."""
 
     name = "scripts flushed"
     seconds = 0.0, 0.0

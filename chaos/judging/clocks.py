@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from chaos.ledger import Entry
 
 LONGEST = 10.0
-"""Seconds after which distances are taken anew: clocks are slewed, and drift."""
+"""Seconds after which a clock's distance is measured again: clocks are slewed, and drift."""
 MICROSECOND = 1e-6
 """What a server's clock leaves out when it is read."""
 

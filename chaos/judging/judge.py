@@ -54,6 +54,11 @@ class Judge:
     def losses(self) -> Losses:
         return Losses(self.entries)
 
+    @cached_property
+    def deaths(self) -> list[Entry]:
+        """Those of relays."""
+        return [entry for entry in self.entries if entry["kind"] == "death"]
+
     # ------------------------------------------------------------------------ lost
 
     @cached_property
@@ -139,12 +144,17 @@ class Judge:
     # ------------------------------------------------------------------- not counted
 
     @cached_property
+    def repeated(self) -> list[tuple[Delivery, Delivery]]:
+        """Attempts whose number came again, each with the delivery that has it."""
+        return uncounted(self.deliveries)
+
+    @cached_property
     def uncounted(self) -> list[Delivery]:
         """Attempts that were not counted, and whose receipt was lost neither with its relay nor with a
         server."""
         return [
             earlier
-            for earlier, later in uncounted(self.deliveries)
+            for earlier, later in self.repeated
             if not self._died_soon(earlier) and not self.losses.between(earlier.begins, later.begins)
         ]
 
@@ -152,8 +162,7 @@ class Judge:
         """Whether its relay died before it had surely written down the receipt."""
         return any(
             delivery.by == f"of-{entry['relay']}" and 0 <= entry["at"] - delivery.begins < RECEIPT
-            for entry in self.entries
-            if entry["kind"] == "death"
+            for entry in self.deaths
         )
 
     # ----------------------------------------------------------------- recurrences
@@ -172,8 +181,7 @@ class Judge:
     @cached_property
     def verdict(self) -> Verdict:
         """The columns of the row."""
-        deaths = [entry for entry in self.entries if entry["kind"] == "death"]
-        again = redeliveries(self.deliveries, deaths)
+        again = redeliveries(self.deliveries, self.deaths)
         asked = [entry["at"] for entry in self.entries if entry["kind"] == "ask"]
         timers = self.calls.of_timers.values()
         return Verdict(
@@ -188,7 +196,7 @@ class Judge:
             undone_explained=len(self.overtaken) - len(self.undone),
             twice=twice(self.deliveries),
             uncounted=len(self.uncounted),
-            uncounted_explained=len(uncounted(self.deliveries)) - len(self.uncounted),
+            uncounted_explained=len(self.repeated) - len(self.uncounted),
             overcounted=overcounted(self.deliveries),
             stretch=longest_stretch(self.deliveries, max(asked, default=0.0)),
             redelivered=sum(map(len, again)),

@@ -18,8 +18,8 @@ class Loss:
     safe: float
     at: float
     why: str
-    """`lag` of a replica, `split` (a master was replaced, and went on answering until it was told), or what
-    the nemesis said."""
+    """`lag` of a replica, `split` (a replaced master kept answering until it learned of that), or what the
+    nemesis said."""
     lag: float
     """Seconds for which what servers answered for was not safe."""
 

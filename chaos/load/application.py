@@ -2,22 +2,21 @@
 
     python -m chaos.load.application --target 127.0.0.1:7451 --ledgers DIR --name application-1
 
-A payload is a JSON object: `n` (the intent), `due` (microseconds), `sleep` (seconds of work), `nack` (so many
-attempts of an occurrence are answered NACK), `reject` (REJECT, until the operator has seen the dead letter
-and left a file).
+A payload is a JSON object: `n` (the intent), `due` (microseconds), `sleep` (seconds of work), `nack` (how
+many attempts of an occurrence are answered NACK), `reject` (REJECT, until the operator has seen the dead
+letter and left a file).
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
-import logging
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from chaos.ledger import Ledger
+from chaos.load.asked import asked
 from chaos.world import TOPIC
 from relay.client import Delivery, Nack, Reject, RelayClient
 from relay.core.instants import SECOND
@@ -78,13 +77,8 @@ async def serve(target: str, ledgers: Path, name: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--target", required=True)
-    parser.add_argument("--ledgers", required=True, type=Path)
-    parser.add_argument("--name", required=True)
-    asked = parser.parse_args()
-    logging.basicConfig(level=logging.INFO)
-    asyncio.run(serve(asked.target, asked.ledgers, asked.name))
+    options = asked(target=str)
+    asyncio.run(serve(options.target, options.ledgers, options.name))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from chaos.ledger import Ledger
 from relay.client import CallError, NotDurable, RelayClient
 
 Act = Callable[[RelayClient, float], Awaitable[dict[str, Any]]]
-"""One try by this relay within so many seconds; what the answer says, for the ledger."""
+"""Makes one try through a relay, with a timeout (seconds); returns what the answer says, for the ledger."""
 
 
 MORE, MOST = 1.5, 4.0

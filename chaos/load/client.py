@@ -1,7 +1,9 @@
 """A caller who schedules timers, changes its mind, moves them and cancels them.
 
     python -m chaos.load.client --targets 127.0.0.1:7451,127.0.0.1:7452 --ledgers DIR --name client-1 \\
-        --timers 10000 --seconds 60 --seed 1
+        --timers 10000 --seconds 60 --seed 1 --level fsync --patience 3
+
+An empty level asks for what the topic has.
 
 It begins a timer's life every `seconds / timers` and goes on in that pace until SIGTERM; then it ends the
 lives that it has begun. Each timer has one caller, and its calls come one after the other, numbered from 1.
@@ -12,17 +14,16 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import logging
 import signal
 import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from random import Random
 from typing import Any
 
 from chaos.ledger import Ledger
+from chaos.load.asked import asked
 from chaos.load.calls import Insistent
 from chaos.world import TOPIC
 from relay.client import RelayClient
@@ -136,17 +137,7 @@ async def load(options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--targets", required=True)
-    parser.add_argument("--ledgers", required=True, type=Path)
-    parser.add_argument("--name", required=True)
-    parser.add_argument("--seed", required=True, type=int)
-    parser.add_argument("--timers", required=True, type=int)
-    parser.add_argument("--seconds", required=True, type=float)
-    parser.add_argument("--level", default="")
-    parser.add_argument("--patience", type=float, default=3.0)
-    logging.basicConfig(level=logging.INFO)
-    asyncio.run(load(parser.parse_args()))
+    asyncio.run(load(asked(targets=str, seed=int, timers=int, seconds=float, level=str, patience=float)))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """An operator, who puts recurrences of every second, and redrives what has died.
 
-    python -m chaos.load.operator --targets 127.0.0.1:7451 --ledgers DIR --name operator --recurrences 5
+    python -m chaos.load.operator --targets 127.0.0.1:7451 --ledgers DIR --name operator --recurrences 5 \\
+        --patience 5
 
 On SIGTERM it pauses its recurrences, and goes on redriving until it is killed.
 """
@@ -9,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import logging
 import signal
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any
 
 from chaos.ledger import Ledger
 from chaos.load.application import SEEN, seen
+from chaos.load.asked import asked
 from chaos.load.calls import Insistent
 from chaos.world import TOPIC
 from relay.client import CallError, RelayClient
@@ -118,14 +119,7 @@ async def operate(options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--targets", required=True)
-    parser.add_argument("--ledgers", required=True, type=Path)
-    parser.add_argument("--name", required=True)
-    parser.add_argument("--recurrences", required=True, type=int)
-    parser.add_argument("--patience", type=float, default=5.0)
-    logging.basicConfig(level=logging.INFO)
-    asyncio.run(operate(parser.parse_args()))
+    asyncio.run(operate(asked(targets=str, recurrences=int, patience=float)))
 
 
 if __name__ == "__main__":

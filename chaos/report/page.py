@@ -1,18 +1,17 @@
 """docs/reliability.md, from results.
 
 python -m chaos.report.page build/faults.jsonl     take over what is in there, row by row, and write the page
-python -m chaos.report.page                        write it anew
+python -m chaos.report.page                        write it again
 """
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from chaos import seeded
+from chaos.report.results import Result, read, write
 from chaos.rows import ROWS, Row
 
 HERE = Path(__file__).parent
@@ -21,24 +20,15 @@ RESULTS = HERE / "results.jsonl"
 PAGE = HERE.parents[1] / "docs" / "reliability.md"
 TEMPLATE = HERE / "template.md"
 
-Result = Mapping[str, Any]
-
 
 def main(argv: Sequence[str]) -> int:
     """Write the page."""
     found = {result["row"]: result for file in (RESULTS, *map(Path, argv)) for result in read(file)}
     results = [found[each.name] for each in ROWS if each.name in found]
-    RESULTS.write_text("".join(f"{json.dumps(each)}\n" for each in results), encoding="utf-8")
+    write(RESULTS, results)
     PAGE.write_text(page(results), encoding="utf-8")
     print(f"{len(results)} of {len(ROWS)} rows are in {PAGE}")
     return 0
-
-
-def read(file: Path) -> list[Result]:
-    """The results in a file; none, if there is none."""
-    if not file.exists():
-        return []
-    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
 
 
 def page(results: Sequence[Result]) -> str:
@@ -50,7 +40,7 @@ def page(results: Sequence[Result]) -> str:
         "table": table(known),
         "explained": explained(known),
         "conditions": conditions(known),
-        "seeded": seeded.table(),
+        "seeded": bugs({told["bug"]: told for told in read(seeded.RESULTS)}),
         "left": (f"- {told(each)}: this row was not run." for each in left),
     }
     text = TEMPLATE.read_text(encoding="utf-8")
@@ -83,7 +73,7 @@ def cells(row: Row, result: Result) -> Iterator[str]:
     yield zero(verdict["early"], verdict["deliveries"])
     yield zero(verdict["undone"], verdict["changes"], verdict["undone_explained"])
     yield f"{verdict['twice']:,}"
-    yield counted(verdict["uncounted"], verdict["uncounted_explained"])
+    yield beside(f"{verdict['uncounted']:,}", verdict["uncounted_explained"])
     yield f"{verdict['stretch']:.1f} s"
     first, last = verdict["redelivery_first"], verdict["redelivery"]
     yield f"{first:.1f} to {last:.1f} s" if verdict["redelivered"] else ""
@@ -98,20 +88,19 @@ TOPOLOGIES = {
 }
 
 
-def counted(number: int, explained: int) -> str:
-    """A number, and what is explained beside it."""
-    return f"{number:,}; {explained:,} explained" if explained else f"{number:,}"
-
-
 def zero(number: int, of: int, explained: int = 0) -> str:
     """A number, its bound if it is 0, and what is explained beside it."""
-    said = f"{number:,}" if number else f"0 (<{300 / max(of, 1):.2g} %)"
+    return beside(f"{number:,}" if number else f"0 (<{300 / max(of, 1):.2g} %)", explained)
+
+
+def beside(said: str, explained: int) -> str:
+    """A cell, and what is explained beside it."""
     return f"{said}; {explained:,} explained" if explained else said
 
 
 REASONS = {
     "lag": "the replica lagged by {:.2f} s at most",
-    "split": "a master that had been replaced answered for up to {:.1f} s more, until it was told",
+    "split": "a replaced master kept answering for up to {:.1f} s, until it learned of that",
 }
 
 
@@ -144,6 +133,19 @@ def conditions(known: Iterable[tuple[Row, Result]]) -> Iterator[str]:
             result["when"][:10],
         ]
         yield f"| {' | '.join(parts)} |"
+
+
+def bugs(found: Mapping[str, Result]) -> Iterator[str]:
+    """What the judge made of each seeded bug."""
+    yield "| bug | row | shows as | the journal's audit |"
+    yield "|---|---|---|---|"
+    for bug in seeded.BUGS:
+        told = found.get(bug.name)
+        if told is None:
+            yield f"| {bug.name} | {bug.row} | not looked for yet | |"
+            continue
+        shows = f"{told['found']:,} {bug.shows.replace('_', ' ')}" if told["found"] else "**not found**"
+        yield f"| {bug.name} | {bug.row} | {shows} | {told['journal']} |"
 
 
 def told(row: Row) -> str:

@@ -209,16 +209,7 @@ int open64(const char *path, int flags, ...) {
     return fd;
 }
 
-int open(const char *path, int flags, ...) {
-    mode_t mode = 0;
-    if (flags & (O_CREAT | O_TMPFILE)) {
-        va_list more;
-        va_start(more, flags);
-        mode = va_arg(more, mode_t);
-        va_end(more);
-    }
-    return open64(path, flags, mode);
-}
+int open(const char *path, int flags, ...) __attribute__((alias("open64"))); /* off_t has 64 bits here */
 
 /* ------------------------------------------------------------------------------ writes */
 

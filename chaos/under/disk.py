@@ -58,7 +58,8 @@ class Lost:
 
 @dataclass
 class Synced:
-    """What is on the disk of one file: so many bytes, by an fsync that began then (monotonic seconds)."""
+    """How many bytes of one file are on the disk, and when the fsync began that put them there (monotonic
+    seconds)."""
 
     size: int = 0
     began: float = 0.0
@@ -112,12 +113,12 @@ class Disk:
     # ------------------------------------------------------------------- slow and full
 
     def slow(self, *, sync: float = 0.0, write: float = 0.0) -> None:
-        """Let each fsync and each write take so many seconds longer; those under way are not."""
+        """Delay each fsync by `sync` seconds and each write by `write` seconds; those under way are not."""
         self._set("sync_us", round(sync * 1e6))
         self._set("write_us", round(write * 1e6))
 
     def fill(self, room: int = 0) -> None:
-        """Leave room for so many bytes: a write that has none fails with ENOSPC, one that has too little is
+        """Leave room for `room` bytes: a write that has none fails with ENOSPC, one that has too little is
         short. Removing files makes no room."""
         self._set("room", room)
         self._set("limited", 1)
@@ -212,7 +213,7 @@ class Disk:
         return synced, names
 
     def _all_is_synced(self) -> None:
-        """Begin anew with what is there now."""
+        """Take all that is there now for synced, and forget what was before."""
         shutil.rmtree(self._inodes, ignore_errors=True)
         self._inodes.mkdir()
         now, lines = int(time.monotonic() * 1e6), []

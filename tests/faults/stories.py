@@ -64,50 +64,22 @@ class Story:
         claimed: float | None = None,
         by: str = "of-one",
     ) -> Self:
-        return self._of_handler("begin", at, n, due, id, attempt, occurrence, claimed, by)
-
-    def handled(
-        self,
-        at: float,
-        n: int = 1,
-        due: float = 5.0,
-        *,
-        id: str = "a",  # noqa: A002
-        attempt: int = 1,
-        occurrence: str = "",
-        claimed: float | None = None,
-        outcome: str = "ack",
-        by: str = "of-one",
-    ) -> Self:
-        """A handler that begins at this moment, and ends 0.01 s later."""
-        self.begin(at, n, due, id=id, attempt=attempt, occurrence=occurrence, claimed=claimed, by=by)
-        self._of_handler("end", at + 0.01, n, due, id, attempt, occurrence, claimed, by)
-        self.entries[-1]["outcome"] = outcome
-        return self
-
-    def _of_handler(
-        self,
-        kind: str,
-        at: float,
-        n: int,
-        due: float,
-        timer_id: str,
-        attempt: int,
-        occurrence: str,
-        claimed: float | None,
-        by: str,
-    ) -> Self:
         return self.write(
-            kind,
+            "begin",
             at,
-            id=timer_id,
+            id=id,
             n=n,
             due=micros(due),
             attempt=attempt,
-            occurrence=occurrence or f"{timer_id}/{n}",
+            occurrence=occurrence or f"{id}/{n}",
             deadline=micros((at - CLAIM if claimed is None else claimed) + TTL),
             by=by,
         )
+
+    def handled(self, at: float, n: int = 1, due: float = 5.0, *, outcome: str = "ack", **how: Any) -> Self:
+        """A handler that begins at this moment, as in `begin`, and ends 0.01 s later."""
+        begun = self.begin(at, n, due, **how).entries[-1]
+        return self.write(**{**begun, "kind": "end", "at": at + 0.01, "outcome": outcome})
 
     def loss(self, safe: float, at: float) -> Self:
         return self.write("loss", at, safe=safe, why="lag", lag=at - safe)

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from chaos import __main__ as command
-from chaos.report.page import PAGE, RESULTS, line_of, page, read, zero
+from chaos.report.page import PAGE, RESULTS, line_of, page, zero
+from chaos.report.results import read
 from chaos.rows import FEW, MANY, ROWS, row
 
 VERDICT = {
