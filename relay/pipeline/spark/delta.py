@@ -33,7 +33,7 @@ SETTINGS = {
     "spark.databricks.delta.snapshotPartitions": "2",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "16",
 }
-"""Of a local session."""
+"""What a local session has beside Spark's defaults."""
 
 
 def coordinates() -> str:
