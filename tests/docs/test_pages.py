@@ -152,7 +152,7 @@ def test_commands_and_their_options_exist() -> None:
         name, *rest = shlex.split(said.text)
         command = group.commands.get(name)
         while rest and hasattr(command, "commands"):
-            if any(rest[0] in parameter.opts for parameter in command.params):  # a group's own, with its value
+            if any(rest[0] in parameter.opts for parameter in command.params):  # and its value
                 del rest[:2]
             else:
                 command = command.commands.get(rest.pop(0))
