@@ -101,9 +101,9 @@ class RecentEnds:
 class Session:
     """The wishes of one stream, and the deliveries that it holds.
 
-    A timer that was in flight when its application's stream broke comes back as a suspect. It is
-    sent when nothing else is in flight, and nothing is sent beside it, each for at most `HOLD`:
-    so a timer that kills its application counts against itself only.
+    A timer that was in flight when its application's stream broke, and not for the first time, comes back as
+    a suspect. It is sent when nothing else is in flight, and nothing is sent beside it, each for at most
+    `HOLD`: so a timer that kills its application counts against itself only from then on.
 
     It holds `slow_outstanding` deliveries, and up to `max_outstanding` while they are quick, and light
     together. Each quick end earns one more place; a slow one, or a rest of `QUICK`, loses the earned places.
