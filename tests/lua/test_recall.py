@@ -6,6 +6,7 @@ from relay.core.instants import SECOND
 from relay.core.journal import RecordKind
 from relay.core.outcomes import NO_LIMITS, Verb, Verdict
 from relay.core.timers import Change
+from relay.engine.claiming.recaller import SPARE
 from relay.store.codec.lease_record import LEASED, PENDING
 from relay.store.timeline.clocks import RedisClocks
 from tests.worlds.scripts.asking import LEASE, N1, N2, NOW
@@ -53,6 +54,21 @@ async def test_leases_are_found_in_parts(bench: Bench) -> None:
         bench.put(f"{n:04}", DEADLINE, OLD)
     bench.now = NOW - 1
     assert sorted(await ahead(bench)) == [f"{n:04}" for n in range(1_200)]
+
+
+async def test_a_small_step_that_nobody_saw(bench: Bench) -> None:
+    """A relay that begins to poll later can't tell such a lease from that of a relay with a longer
+    `lease_ttl`, and leaves it. It is over by itself: later by the step, which is a minute at most."""
+    spare = round(SPARE * SECOND)
+    for step, found in ((spare, []), (spare + 1, ["a"])):
+        bench.put("a", DEADLINE, OLD)
+        bench.now = NOW - step
+        clocks = RedisClocks(bench.redis)
+        assert await clocks.leases_ahead(bench.topic, lease=LEASE + spare) == found
+    bench.now = NOW - spare + LEASE + 1
+    assert await bench.claimed(N2) == []
+    bench.now += spare
+    assert await bench.claimed(N2) == ["a"]
 
 
 async def test_a_lease_of_before_is_cut(bench: Bench) -> None:

@@ -196,7 +196,7 @@ class Session:
         self._wakeup.set()
 
     def _turn(self) -> int:
-        """Where in the outbox a part goes that is no suspect: behind the next suspect, or before it while
+        """Where in the outbox a part goes that is not a suspect: behind the next suspect, or before it while
         another one has its time. So it waits for one suspect at most."""
         ahead = self._alone is None
         for at, part in enumerate(self._outbox):
