@@ -15,6 +15,7 @@ def end_of(
     verb: Verb,
     retry_after: int | None = None,
     received: bool = False,
+    broken: bool = False,
     suspect: bool = False,
     unsent: bool = False,
     reason: Reason = Reason.REJECTED,
@@ -25,7 +26,7 @@ def end_of(
 ) -> Settlement:
     """The settlement of one timer. Its nonce is its proof, too, where leases are proven by that."""
     told = again and Again(again.due, again.delay, Content.of(again) if new_content else None)
-    ending = Ending(verb, retry_after, received, suspect, unsent, reason, error, told)
+    ending = Ending(verb, retry_after, received, broken, suspect, unsent, reason, error, told)
     return Settlement(nonce, ending, [timer_id], [nonce])
 
 

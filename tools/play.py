@@ -261,9 +261,8 @@ class Play:
         await stream.cut()
         stream = Stream(self._tape, self._channel)
         await stream.open()
-        for _ in range(2):
-            (token,) = await stream.tokens()
-            await stream.settle(token, settlements=[settlement(token, ACK)])
+        begun, other = await stream.tokens()
+        await stream.settle(begun, other, settlements=[settlement(begun, ACK), settlement(other, ACK)])
         with self._tape.unseen():
             await stream.end()
 

@@ -14,6 +14,7 @@
 --   ack         LEASED      -                     gone: the scripts do that by themselves, at once for many
 --   nack        LEASED      always                PENDING, or DEAD by a limit
 --   release     LEASED      if it was received    PENDING, or DEAD by a limit if one counted
+--   recall      LEASED      if it was received    PENDING: timeline/recall.lua, where a clock has stepped back
 --   reject      LEASED      always                DEAD
 --   reschedule  LEASED      -                     RESCHEDULED: a new intent, which nothing is known of
 --   run         all but     -                     PENDING, due now
@@ -28,13 +29,23 @@ local function fate(r, us, limits)
   if limits.age > 0 and r.attempts > 0 and us - math.floor(r.due * 1e6 + 0.5) > limits.age then return 'age' end
 end
 
+-- Whether a timer goes alone from now on whose lease was lost: its relay died, or its stream broke. `counts` is 1 if that
+-- is an attempt, else 0. What is lost for the first time comes again with its neighbours. Where no receipt came, no attempt
+-- tells of a loss before, but claims do.
+local function suspected(r, counts, limits) -- see 0003
+  local before = counts == 1 and r.attempts or r.claims - 1 -- @rule losses-without-receipt-by-claims
+  if before > 0 then return 1 end -- @rule lost-again-goes-alone
+  if r.attempts + counts >= limits.attempts - 1 then return 1 end -- @rule last-attempt-goes-alone
+  return r.suspect -- @rule suspects-stay-suspects
+end
+
 -- A claim at a timer whose score has come. `unreadable`: nobody can be given it. Answers why it died, too.
 local function claimed(r, now_us, limits, has_payload, unreadable)
   if not has_payload and r.state == PARKED then return 'ORPHANED' end -- @rule parked-once
   if r.state == LEASED then -- its relay is gone or was cut off
     if r.elsewhere then return 'ELSEWHERE' end -- @rule newer-records-left-alone
+    if r.received == 1 then r.suspect = suspected(r, 1, limits) end -- @rule lapse-raises-suspicion
     r.attempts = r.attempts + r.received -- @rule lapse-counts-receipt
-    r.suspect = math.max(r.suspect, r.received) -- @rule lapse-raises-suspicion
   end
   r.received = 0 -- @rule receipt-ends-with-lease
   if not has_payload then -- @rule only-with-payload-dies

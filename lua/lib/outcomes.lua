@@ -30,9 +30,14 @@ end
 function outcomes.release(r, now_us, detail, limits, find)
   local flags, delay = cut(detail)
   local received = r.received == 1 or string.find(flags, 'r', 1, true) -- @rule release-counts-receipt
+  local unsent = string.find(flags, 'u', 1, true)
+  if unsent then r.claims = math.max(r.claims - 1, 0) end -- @rule unsent-claim-uncounted
+  if string.find(flags, 'b', 1, true) then
+    r.suspect = suspected(r, received and 1 or 0, limits) -- @rule break-raises-suspicion
+  elseif not unsent then -- @rule unsent-keeps-suspicion
+    r.suspect = string.find(flags, 's', 1, true) and 1 or 0 -- @rule release-clears-suspicion
+  end
   if received then r.attempts = r.attempts + 1 end -- @rule release-counts
-  if string.find(flags, 'u', 1, true) then r.claims = math.max(r.claims - 1, 0) end -- @rule unsent-claim-uncounted
-  r.suspect = string.find(flags, 's', 1, true) and 1 or 0
   local wait = received and tonumber(delay) or 0 -- @rule unreceived-waits-for-nothing
   return returned(r, now_us, wait, limits, received and 'the delivery ended without an outcome', find)
 end

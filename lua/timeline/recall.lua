@@ -1,11 +1,12 @@
 -- timeline/recall.lua: let leases end that the clock of before has given, when that has stepped back.
 --
 -- KEYS    timeline zset, payloads hash, leases hash
--- Uses    timeline
+-- Uses    life, timeline
 -- ARGV    until us                  after which the call is refused; see lib/given_up.lua
 --         channel text              of wake hints
 --         lease us                  that a lease lasts at most
 --         back us                   by how much the clock has stepped back; 0 if that is not known
+--         limits limits
 -- Tail    of each timer, each once: timer_id, and the score at which its lease has stood for as long as a lease lasts,
 --         '' if that is not known
 -- Returns { now in microseconds, then for each the score to be asked for again, or '' if nothing is left to do }
@@ -47,7 +48,8 @@ for n, id in ipairs(ids) do
       keep(id, r.score, pack(r))
       if JOURNAL then note(EXTENDED, id, nonce_is(nonce) .. score_is(r.score)) end -- @rule cut-noted
     elseif asked == score then -- @rule renewed-leases-stay
-      r.attempts, r.suspect = r.attempts + received, math.max(r.suspect, received) -- @rule recall-counts-receipt
+      if received == 1 then r.suspect = suspected(r, 1, limits) end -- @rule recall-raises-suspicion
+      r.attempts = r.attempts + received -- @rule recall-counts-receipt
       r.state, r.nonce, r.received = PENDING, NO_NONCE, 0 -- @rule recall-ends-lease
       r.score = own_score(now_us, r.due) -- @rule recall-never-early
       keep(id, r.score, pack(r))

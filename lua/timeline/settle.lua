@@ -9,8 +9,9 @@
 --         The details:
 --           'ack'         ''
 --           'nack'        microseconds until it is due again, or '' (when its lease ends); ';'; the error
---           'release'     any of 'r' (it was received: count the attempt), 's' (deliver it alone), 'u' (it
---                         was never sent: the claim does not count); ';'; microseconds until it is due again
+--           'release'     any of 'r' (it was received: count the attempt), 'b' (its stream broke), 's' (deliver it
+--                         alone), 'u' (it was never sent: the claim does not count); ';'; microseconds until it
+--                         is due again
 --           'reject'      the reason of its death, a word; ';'; the error
 --           'reschedule'  when, see `instant`; ';'; envelope, or '' to keep it
 -- Returns { score of the next timer or '', then for each timer that is not a simple success its place among

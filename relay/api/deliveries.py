@@ -49,9 +49,6 @@ class _Held:
     topic: str
     session: Session
     visibility: float
-    suspect: bool
-    """Whether a delivery that is given up goes alone the next time: it came with others, one of which may
-    have killed the consumer."""
     until: dict[bytes, float]
     problems: dict[bytes, Problem] = field(default_factory=dict)
     look: asyncio.TimerHandle | None = None
@@ -88,9 +85,7 @@ class Taken:
         """Note that the consumer went away before that: no attempt counts."""
         self._over()
         for lease in self.leases:
-            self._engine.give_back(
-                self._session, lease.token, received=False, suspect=lease.timer.suspect, began=False
-            )
+            self._engine.give_back(self._session, lease.token, began=False)
         self._engine.detach(self._session, broken=False)
 
 
@@ -134,7 +129,7 @@ class Consumers:
         if not leases:
             return None if self._engine.draining else Taken(self._engine, session, [], _nothing, _nothing)
         self._engine.resize(session, 0)
-        held = _Held(topic, session, min(visibility or lifetime, lifetime), len(leases) > 1, {})
+        held = _Held(topic, session, min(visibility or lifetime, lifetime), {})
         return Taken(
             self._engine,
             session,
@@ -186,7 +181,8 @@ class Consumers:
         over = [token for token, end in held.until.items() if end <= now]
         silent = [token for token in over if token in held.session.leases]
         for token in silent:
-            self._engine.give_back(held.session, token, received=True, suspect=held.suspect)
+            # Its consumer may have died of it.
+            self._engine.give_back(held.session, token, received=True, broken=True)
         if silent:
             log.warning(
                 "deliveries given up: no outcome within their visibility",

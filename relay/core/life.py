@@ -94,6 +94,7 @@ class Given:
     full: bool = False
     retry_after: int | None = None
     received: bool = False
+    broken: bool = False
     suspect: bool = False
     unsent: bool = False
     reason: Reason = Reason.REJECTED
@@ -156,6 +157,17 @@ def fate(life: TimerLife, instant: int, limits: Limits) -> Reason | None:
         return Reason.CLAIMS
     too_old = limits.max_age and life.attempts and instant - life.due > limits.max_age
     return Reason.AGE if too_old else None
+
+
+def suspected(life: TimerLife, limits: Limits, *, counts: bool) -> bool:
+    """Whether a timer goes alone from now on whose lease was lost: its relay died, or its stream broke.
+    `counts`: that is an attempt.
+
+    What is lost for the first time comes again with its neighbours, unless one attempt is left. Where no
+    receipt came, no attempt tells of a loss before, but claims do.
+    """  # see 0003
+    before = life.attempts if counts else life.claims - 1
+    return life.suspect or before > 0 or life.attempts + counts >= limits.max_attempts - 1
 
 
 def stands(intent: Intent, there: int, due: int) -> bool:
@@ -222,7 +234,7 @@ def _claim(life: TimerLife, given: Given) -> Effect:
     if life.state is LifeState.PARKED and not given.content:  # see 0012
         return Effect(None, None, JournalRecord(RecordKind.ORPHANED, due=life.due))
     lapse: dict[str, Any] = {"received": life.received, "adopted": life.adopted}
-    lapsed, life = life.nonce, _lapsed(life)
+    lapsed, life = life.nonce, _lapsed(life, given.limits)
     expired = 0 < life.expires <= given.now
     reason = Reason.EXPIRED if expired else fate(life, given.now, given.limits)
     if not given.content:
@@ -244,10 +256,10 @@ def _claim(life: TimerLife, given: Given) -> Effect:
     return Effect(after, Verdict.OK, record)
 
 
-def _lapsed(life: TimerLife) -> TimerLife:
+def _lapsed(life: TimerLife, limits: Limits) -> TimerLife:
     """The lease is over, and nobody has settled."""
-    attempts, suspect = life.attempts + life.received, life.suspect or life.received  # see 0003
-    return _back(life, attempts=attempts, suspect=suspect)
+    suspect = suspected(life, limits, counts=True) if life.received else life.suspect
+    return _back(life, attempts=life.attempts + life.received, suspect=suspect)
 
 
 def _renewed(life: TimerLife, given: Given) -> int:
@@ -280,8 +292,11 @@ def _nack(life: TimerLife, given: Given) -> Effect:
 
 def _release(life: TimerLife, given: Given) -> Effect:
     counts = life.received or given.received
-    claims = max(life.claims - given.unsent, 0)  # see 0028
-    life = replace(life, claims=claims, suspect=given.suspect)
+    life = replace(life, claims=max(life.claims - given.unsent, 0))  # see 0028
+    if given.broken:
+        life = replace(life, suspect=suspected(life, given.limits, counts=counts))
+    elif not given.unsent:
+        life = replace(life, suspect=given.suspect)
     score = given.now + (given.retry_after or 0 if counts else 0)
     error = "the delivery ended without an outcome"
     return _due_again(life, given, RecordKind.RELEASED, score, counts=counts, error=error)

@@ -103,10 +103,11 @@ class Again:
 class Ending:
     """How a lease ends.
 
-    `retry_after` (microseconds) goes with NACK, and with a RELEASE that was received. `received`, `suspect`
-    and `unsent` go with RELEASE: whether the application had received the call, so that the attempt counts;
-    whether the next delivery goes alone; whether it was never sent, so that not even the claim counts.
-    `reason` goes with REJECT; `error` says why, for the dead letter. `again` goes with RESCHEDULE.
+    `retry_after` (microseconds) goes with NACK, and with a RELEASE that was received. These go with RELEASE:
+    `received`, the application had received the call, so the attempt counts; `broken`, its stream broke, so
+    the timer goes alone if it was lost before; `suspect`, it goes alone in any case; `unsent`, it was never
+    sent, so not even the claim counts. `reason` goes with REJECT; `error` says why, for the dead letter.
+    `again` goes with RESCHEDULE.
 
     What an application says is an ending, too: there a NACK without `retry_after` leaves the pause to the
     topic's retry policy, and a new content has no more than its payload. `of` completes it. A store makes the
@@ -116,6 +117,7 @@ class Ending:
     verb: Verb
     retry_after: int | None = None
     received: bool = False
+    broken: bool = False
     suspect: bool = False
     unsent: bool = False
     reason: Reason = Reason.REJECTED

@@ -391,15 +391,16 @@ class ServerClocks(Protocol):
         ...
 
     async def recall(
-        self, topic: str, scores: Mapping[str, float | None], *, lease: int, back: int
+        self, topic: str, scores: Mapping[str, float | None], *, lease: int, back: int, limits: Limits
     ) -> tuple[int, dict[str, float]]:
         """Cut such leases of at most `MAX_PER_CALL` timers of a partition to `lease` microseconds from now,
         and to what is left of them by the clock of before, which was `back` microseconds ahead, 0 if that is
         not known.
 
         A lease whose due time lies behind that can't be cut. It ends if its score is the one given here; then
-        the timer waits for its due time, and an attempt counts if it was received. Returns the time, and the
-        scores of those that stand: a score that differs from the one before says that somebody renews.
+        the timer waits for its due time, and an attempt counts if it was received; `limits` are those of the
+        topic's policy. Returns the time, and the scores of those that stand: a score that differs from the
+        one before says that somebody renews.
         """
         ...
 

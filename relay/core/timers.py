@@ -204,8 +204,8 @@ class ClaimedTimer(NamedTuple):
     """A timer under a lease.
 
     `attempt` counts from 1 and is the number of this delivery if it counts. `suspect` marks
-    a timer that was in flight when its application's stream broke: it is delivered alone, so
-    that a timer that kills an application counts against itself only. `approximate` says that `due` is
+    a timer that was lost again, or has one attempt left after a loss: it is delivered alone, since
+    its payload may be what kills its application. `approximate` says that `due` is
     a guess, since a foreign worker held the timer before. `readable` is false if the id is
     not UTF-8: no application can be given such a name. `claims` counts this claim and those before
     it whose deliveries were sent. `proof` proves the lease if the claim's nonce does not.

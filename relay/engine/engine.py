@@ -534,18 +534,24 @@ class Engine:
         return lease.silent_until - self._clock.now()
 
     def give_back(
-        self, session: Session, token: bytes, *, received: bool, suspect: bool, began: bool = True
+        self,
+        session: Session,
+        token: bytes,
+        *,
+        received: bool = False,
+        broken: bool = False,
+        alone: bool = False,
+        began: bool = True,
     ) -> None:
         """Release a delivery that the application did not settle.
 
-        `received` means that it had reached the application, so the attempt counts. `suspect` means that it
-        may have broken the connection, so it goes alone the next time. `began` is false if the application
-        could not be called at all.
+        `received` means that it had reached the application, so the attempt counts. The others are those of
+        `Dispatcher.release`.
         """
         for leases, places in session.end((token,)).items():
             lease = leases[places[0]]
             lease.received |= received
-            self._dispatcher.release([lease], broken=suspect, began=began)
+            self._dispatcher.release([lease], broken=broken, alone=alone, began=began)
 
     def quiesce(self, session: Session) -> None:
         """Send nothing new to an application that drains, and release at once what has not been sent to

@@ -128,9 +128,8 @@ class Ends:
             for lease in leases:
                 if self._came(lease, receipts):
                     self.nack([lease], f"{code.name}: {words}")
-                else:  # it waited in the application the whole time
-                    suspect = lease.timer.suspect
-                    self._engine.give_back(self._session, lease.token, received=False, suspect=suspect)
+                else:
+                    self._waited(lease)
             return
         log.warning(
             "a batch failed; its timers come again one by one",
@@ -142,9 +141,8 @@ class Ends:
         """Let each delivery come again alone: one of them may have made the call fail, and nobody knows
         which."""
         for lease in leases:
-            self._engine.give_back(
-                self._session, lease.token, received=self._came(lease, receipts), suspect=True
-            )
+            came = self._came(lease, receipts)
+            self._engine.give_back(self._session, lease.token, received=came, alone=True)
 
     async def _lost(
         self,
@@ -166,8 +164,10 @@ class Ends:
         elif application.broke(failure, connection):
             # A handler may have broken the connection, unless it is known not to have started.
             for lease in leases:
-                came = self._came(lease, receipts)
-                self._engine.give_back(self._session, lease.token, received=came, suspect=came)
+                if self._came(lease, receipts):
+                    self._engine.give_back(self._session, lease.token, received=True, broken=True)
+                else:
+                    self._waited(lease)
         elif application.sends_receipts and not any(lease.token in receipts for lease in leases):
             # It may have been the connection even so: a channel's state may change later than STATE_LAG.
             for lease in leases:
@@ -180,7 +180,10 @@ class Ends:
         """Whether the delivery reached a handler, as far as anybody can tell."""
         return lease.token in receipts or not self.application.sends_receipts
 
+    def _waited(self, lease: Lease) -> None:
+        """Note that the delivery waited in the application for a handler until its call ended."""
+        self._engine.give_back(self._session, lease.token, alone=lease.timer.suspect)
+
     def _give_back(self, lease: Lease) -> None:
         """Note that the call did not reach a handler."""
-        suspect = lease.timer.suspect
-        self._engine.give_back(self._session, lease.token, received=False, suspect=suspect, began=False)
+        self._engine.give_back(self._session, lease.token, began=False)

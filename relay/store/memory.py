@@ -326,6 +326,7 @@ def _facts(settlement: Settlement, now: int, limits: Limits) -> Given:
         due=min(_instant(ending.again, now), LATEST) if ending.again else 0,
         retry_after=ending.retry_after,
         received=ending.received,
+        broken=ending.broken,
         suspect=ending.suspect,
         unsent=ending.unsent,
         reason=ending.reason,

@@ -61,8 +61,9 @@ class DeliveryServiceServicer(object):
         Drain on their way may be ignored. What is unsettled at the end is released: due again at
         once, and counted as an attempt only where its receipt (or an EXTEND) came.
 
-        A stream that ends in any other way, a half-close without Drain too, counts as broken: what
-        was sent on it is then delivered one by one, since it may be what killed the application.
+        A stream that ends in any other way, a half-close without Drain too, counts as broken. What was
+        sent on it comes again, and what is lost like this a second time, or has one attempt left, is
+        then delivered one by one, since it may be what kills the application.
 
         Errors that end the stream: after INVALID_ARGUMENT (a wrong or late Open, or a message that is
         empty, naming the field) a retry does not help. UNAVAILABLE, CANCELLED and the rest (the

@@ -67,7 +67,7 @@ async def settle(desk: Desk) -> Any:
     plain_, headers, expires = (pending_timer(desk, n) for n in range(3))
     settlements = [
         end_of("", plain_.proof, Verb.NACK, 5 * SECOND, error="busy"),
-        end_of("", headers.proof, Verb.RELEASE, suspect=True, unsent=True),
+        end_of("", headers.proof, Verb.RELEASE, suspect=True),
         end_of("", expires.proof, Verb.RESCHEDULE, again=NewTimer("", b"", NOW + 9 * SECOND)),
     ]
     return await reader.source.settle(desk.topic, settlements, limits=LIMITS)

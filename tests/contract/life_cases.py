@@ -148,6 +148,7 @@ class Happening:
             Verb[self.event.name],
             given.retry_after,
             given.received,
+            given.broken,
             given.suspect,
             given.unsent,
             given.reason,
@@ -162,6 +163,7 @@ LIMITS = [
     Limits(),
     KEPT,
     Limits(max_attempts=3, keep=True),
+    Limits(max_attempts=2, keep=True),
     Limits(max_claims=5, keep=True),
     Limits(max_age=HOUR, keep=True),
     Limits(max_age=10 * SECOND - 1, max_attempts=3),
@@ -201,8 +203,9 @@ def happenings() -> Iterator[Happening]:
     yield from varied(LifeEvent.NACK, retry_after=[None, 0, HOUR], limits=LIMITS, error=["no; no"])
     yield from varied(LifeEvent.NACK, retry_after=[None, 0], now=[DUE - HOUR])
     yield from varied(LifeEvent.RELEASE, nonce=[N2])
-    told: dict[str, Any] = {"received": flags, "suspect": flags, "unsent": flags}
+    told: dict[str, Any] = {"received": flags, "broken": flags, "suspect": flags, "unsent": flags}
     yield from varied(LifeEvent.RELEASE, **told, retry_after=[None, HOUR])
+    yield from varied(LifeEvent.RELEASE, received=flags, broken=[True], limits=LIMITS[1:])
     yield from varied(LifeEvent.RELEASE, received=flags, limits=LIMITS[1:])
     yield from varied(LifeEvent.RELEASE, received=flags, now=[DUE - HOUR])
     reasons = [Reason.REJECTED, Reason.FAILED, Reason.UNREADABLE]

@@ -164,7 +164,7 @@ async def test_claimed_after_a_lapse(journal: Subject, received: bool) -> None:
     await journal.claimed(N2)
     end = DEADLINE + 1 + LEASE
     assert await journal.journal_since() == [
-        claimed(nonce=N2, score=end, attempts=received, claims=2, received=received, suspect=received)
+        claimed(nonce=N2, score=end, attempts=received, claims=2, received=received)
     ]
 
 
@@ -192,7 +192,7 @@ async def test_acked(journal: Subject) -> None:
 async def test_released(journal: Subject, received: bool) -> None:
     """What had been received counts, and says so."""
     await leased(journal, "a")
-    await journal.settle("a", N1, Verb.RELEASE, received=received, suspect=True, unsent=not received)
+    await journal.settle("a", N1, Verb.RELEASE, received=received, suspect=received, unsent=not received)
     assert await journal.journal_since() == [
         JournalRecord(
             RecordKind.RELEASED,
@@ -201,7 +201,7 @@ async def test_released(journal: Subject, received: bool) -> None:
             due=DUE,
             score=NOW,
             received=received,
-            suspect=True,
+            suspect=received,
             attempts=int(received),
             claims=1 if received else 0,
         )

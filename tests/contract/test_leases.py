@@ -154,14 +154,18 @@ async def test_attempts_on_a_lapse(subject: Subject) -> None:
     await subject.extend("a", N1, received=True)
     subject.now = NOW + 2 * LEASE
     (second,) = (await subject.claim(N2)).timers
-    assert (second.attempt, second.suspect) == (2, True)
+    assert (second.attempt, second.suspect) == (2, False)
     subject.now = NOW + 4 * LEASE
     (third,) = (await subject.claim(N3)).timers
-    assert (third.attempt, third.suspect) == (2, True)
+    assert (third.attempt, third.suspect) == (2, False)
+    await subject.extend("a", N3, received=True)
+    subject.now = NOW + 6 * LEASE
+    (fourth,) = (await subject.claim(b"4" * 16)).timers
+    assert (fourth.attempt, fourth.suspect) == (3, True), "it was lost again"
 
 
 async def test_suspects(subject: Subject) -> None:
-    """A release may mark one; NACK and an unmarked release clear it."""
+    """A release may mark one, and a stream that broke once more; NACK and an unmarked release clear it."""
     await subject.schedule("a")
     instant, nonce = NOW, N1
     await subject.claim(nonce)
@@ -170,6 +174,7 @@ async def test_suspects(subject: Subject) -> None:
         (end_of("a", b"", Verb.NACK, retry_after=0), False),
         (end_of("a", b"", Verb.RELEASE, suspect=True), True),
         (end_of("a", b"", Verb.RELEASE), False),
+        (end_of("a", b"", Verb.RELEASE, broken=True), True),
     ):
         held = replace(settlement, nonce=nonce)
         assert await subject.store.settle(subject.topic, [held]) == [Verdict.OK]

@@ -80,10 +80,9 @@ def _happenings() -> Iterator[Happening]:
     yield from varied(LifeEvent.ACK, nonce=[N1, N2])
     yield from varied(LifeEvent.NACK, nonce=[N2], retry_after=[0])
     yield from varied(LifeEvent.NACK, retry_after=[0, HOUR], limits=LIMITS, error=["no; no"])
-    yield from varied(
-        LifeEvent.RELEASE, received=FLAGS, suspect=FLAGS, unsent=FLAGS, retry_after=[None, HOUR]
-    )
-    yield from varied(LifeEvent.RELEASE, received=FLAGS, limits=LIMITS)
+    told: dict[str, Any] = {"received": FLAGS, "broken": FLAGS, "suspect": FLAGS, "unsent": FLAGS}
+    yield from varied(LifeEvent.RELEASE, **told, retry_after=[None, HOUR])
+    yield from varied(LifeEvent.RELEASE, received=FLAGS, broken=FLAGS, limits=LIMITS)
     back = [DUE - HOUR]  # the clock stepped back, as a failover may let it
     yield from varied(LifeEvent.NACK, retry_after=[0], now=back)
     yield from varied(LifeEvent.RELEASE, received=FLAGS, now=back)

@@ -38,7 +38,7 @@ async def test_it_is_as_the_claim_said(fan: Desk) -> None:
     one, two = fan.reader("one"), fan.reader("two")
     await fan.store.schedule(fan.topic, [NewTimer(f"t{n}", b"", NOW - 9 + n) for n in range(4)])
     retried, received, _, released = await two.take()
-    await two.settle(retried, Verb.NACK, retry_after=0)
+    await two.settle(retried, Verb.RELEASE, received=True, suspect=True)
     await two.settle(released, Verb.RELEASE, unsent=True)
     await two.extend(received, received=True)
     two.idle(30.0)
@@ -47,8 +47,8 @@ async def test_it_is_as_the_claim_said(fan: Desk) -> None:
     claim = await one.claim()
     told = {timer.timer_id: (timer.attempt, timer.suspect, timer.claims) for timer in claim.timers}
     assert {name: told[name] for name in ("t0", "t1", "t2", "t3", "n00")} == {
-        "t0": (2, False, 2),
-        "t1": (2, True, 2),
+        "t0": (2, True, 2),
+        "t1": (2, False, 2),
         "t2": (1, False, 2),
         "t3": (1, False, 1),
         "n00": (1, False, 1),

@@ -59,8 +59,9 @@ def test_queued_timers_count_nothing(stage: Stage) -> None:
     assert {name: attempts(stage, name) for name in innocent} == {name: [1] for name in innocent}
 
 
-def test_neighbours_count_once(stage: Stage) -> None:
-    """Timers whose handlers run beside a killer count that one attempt, and no further ones of its."""
+def test_neighbours_count_twice(stage: Stage) -> None:
+    """Timers whose handlers run beside a killer count its first two attempts, and no further ones: it is
+    alone then."""
     relay = stage.relay()
     producer = stage.producer(relay)
     innocent = {f"t{n}" for n in range(20)}
@@ -70,7 +71,7 @@ def test_neighbours_count_once(stage: Stage) -> None:
     survive(stage, application, innocent | {"killer"})
     assert attempts(stage, "killer") == [1, 2, 3, 4, 5]
     worst = max(max(attempts(stage, name)) for name in innocent)
-    assert worst <= 2, f"an innocent timer came to attempt {worst}"
+    assert worst <= 3, f"an innocent timer came to attempt {worst}"
 
 
 def test_absent_application(stage: Stage) -> None:

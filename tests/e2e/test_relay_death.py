@@ -15,7 +15,7 @@ from relay.store.codec import lease_record
 from relay.v1.delivery_service_pb2 import DeliverRequest, Delivery, Open, Settle
 from relay.v1.delivery_service_pb2_grpc import DeliveryServiceStub
 from tests.chaos import count
-from tests.worlds.relay.processes import Relay
+from tests.worlds.relay.processes import Application, Event, Relay
 from tests.worlds.relay.producer import Load
 from tests.worlds.relay.restless import Restless
 from tests.worlds.relay.stage import Stage
@@ -79,6 +79,34 @@ def test_lease_is_the_time_to_recover(stage: Stage) -> None:
     print(f"delivered again {again.at - deadline:.3f} s after the lease's end")
     assert deadline <= again.at
     assert again.attempt == 2
+    stage.wait_empty(TOPIC)
+
+
+def test_all_that_was_at_work_comes_again_at_once(stage: Stage) -> None:
+    """A hundred handlers run as their relay dies, and none of them ends: another relay's application has all
+    of them after the lease, and not one after the other."""
+    ttl = 4.0
+    lease = {"RELAY_DEFAULTS__LEASE_TTL": str(ttl)}
+    doomed, staying = stage.relay("doomed", lease), stage.relay("staying", lease)
+    names, gate = [f"t{n}" for n in range(100)], stage.gate()
+    first = stage.application(doomed, TOPIC, name="first")
+    stage.producer(doomed).schedule_many(TOPIC, names, {"gate": str(gate)})
+    eventually(lambda: stage.received(TOPIC) == 100, "all are at work, and Redis knows it")
+    second = stage.application(staying, TOPIC, name="second")
+    doomed.kill()
+    killed = time.time()
+
+    def begun(application: Application) -> list[Event]:
+        return [event for event in stage.journal.events("start") if event.pid == application.pid]
+
+    eventually(lambda: len(begun(second)) == 100, "all are at work again")
+    assert sorted(event.timer_id for event in begun(first)) == sorted(names)
+    assert {event.attempt for event in begun(second)} == {2}
+    came = sorted(event.at - killed for event in begun(second))
+    print(f"came again {came[0]:.2f} to {came[-1]:.2f} s after the kill")
+    # One by one they would take 50 s. What is left is the time of a busy machine.
+    assert came[-1] < ttl + 15.0
+    gate.touch()
     stage.wait_empty(TOPIC)
 
 

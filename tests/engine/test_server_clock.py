@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from relay.core.errors import StoreUnavailable
 from relay.core.instants import SECOND
+from relay.core.outcomes import Limits
 from relay.core.policy import Policies, TopicPolicy
 from relay.engine.claiming.clock_watch import LOOK, SHOWN, ClockWatch, Offset
 from relay.engine.claiming.recaller import SPARE, Recaller
@@ -75,7 +76,7 @@ class Clocks:
         return list(self.scores)
 
     async def recall(
-        self, topic: str, scores: Mapping[str, float | None], *, lease: int, back: int
+        self, topic: str, scores: Mapping[str, float | None], *, lease: int, back: int, limits: Limits
     ) -> tuple[int, dict[str, float]]:
         for timer_id, score in scores.items():
             if score is not None and self.scores.get(timer_id) == score:

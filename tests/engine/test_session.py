@@ -87,14 +87,47 @@ def test_the_first_delivery_goes_whatever_its_size(session: Session) -> None:
 
 def test_suspects_go_one_by_one(session: Session, clock: FakeClock) -> None:
     """Each alone, and the next only once the one before is settled."""
+    session.offer(leased(*[timer(name, suspect=True) for name in "abc"]))
+    for name in "abc":
+        assert names(session.take()) == [name]
+        assert names(session.take()) == []
+        session.end([name.encode()])
+
+
+def test_others_wait_for_one_suspect_and_not_for_all(session: Session) -> None:
+    """They go behind the next one, and those that come while it has its time go with them."""
     session.offer(leased(timer("a", suspect=True), timer("b", suspect=True), timer("c"), timer("d")))
     assert names(session.take()) == ["a"]
+    session.offer(leased(timer("e"), timer("f", suspect=True)))
     assert names(session.take()) == []
     session.end([b"a"])
+    assert names(session.take()) == ["c", "d", "e"]
+    session.offer(leased(timer("g")))
+    assert names(session.take()) == [], "the next suspect waits for those in flight, and goes first"
+    ended(session, "cde")
     assert names(session.take()) == ["b"]
-    assert names(session.take()) == []
     session.end([b"b"])
-    assert names(session.take()) == ["c", "d"]
+    assert names(session.take()) == ["g"]
+    session.end([b"g"])
+    assert names(session.take()) == ["f"]
+
+
+async def test_suspects_wait_once_for_what_runs_long(session: Session, clock: FakeClock) -> None:
+    """For as long as nothing else is sent, which they would have to wait for."""
+    session.offer(leased(timer("long"), timer("a", suspect=True), timer("b", suspect=True)))
+    session.take()
+    assert names(session.take()) == []
+    await clock.advance(HOLD)
+    assert names(session.take()) == ["a"]
+    session.end([b"a"])
+    assert names(session.take()) == ["b"]
+    session.offer(leased(timer("new"), timer("c", suspect=True)))
+    session.end([b"b"])
+    assert names(session.take()) == ["new"]
+    session.end([b"new"])
+    assert names(session.take()) == []
+    await clock.advance(HOLD)
+    assert names(session.take()) == ["c"]
 
 
 def test_a_suspect_waits_until_nothing_else_is_in_flight(session: Session) -> None:

@@ -9,6 +9,7 @@ from tests.lua.breaks_intents import OF_INTENTS
 from tests.lua.breaks_journal import THE_JOURNAL
 from tests.lua.breaks_layout import OF_LAYOUT
 from tests.lua.breaks_load import OF_LOAD
+from tests.lua.breaks_losses import OF_LOSSES
 from tests.lua.breaks_move import OF_MOVE
 from tests.lua.breaks_recur import OF_RECUR
 from tests.worlds.scripts.rules import Break
@@ -123,7 +124,6 @@ THE_COUNT = {
     ),
     "lapse does not count": Break("lib/life", "lapse-counts-receipt"),
     "lapse always counts": Break("lib/life", "lapse-counts-receipt", "r.attempts = r.attempts + 1"),
-    "lapse raises no suspicion": Break("lib/life", "lapse-raises-suspicion"),
     "nack does not count": Break("lib/outcomes", "nack-counts"),
     "receipt not recorded": Break("lib/life", "receipt-recorded"),
     "receipt outlives its lease": Break("lib/life", "receipt-ends-with-lease"),
@@ -258,6 +258,7 @@ BREAKS = {
     **OF_INSERT,
     **OF_INTENTS,
     **OF_LAYOUT,
+    **OF_LOSSES,
     **OF_MOVE,
     **OF_RECUR,
     **OF_CLOCK,

@@ -51,12 +51,7 @@ OF_CLOCK = {
     "a cut not noted": Break("timeline/recall", "cut-noted"),
     "leases end that are renewed": Break("timeline/recall", "renewed-leases-stay", "elseif asked then"),
     "leases that nobody renews stay": Break("timeline/recall", "renewed-leases-stay", "elseif false then"),
-    "a recalled receipt does not count": Break(
-        "timeline/recall", "recall-counts-receipt", "r.suspect = math.max(r.suspect, received)"
-    ),
-    "a recalled receipt raises no suspicion": Break(
-        "timeline/recall", "recall-counts-receipt", "r.attempts = r.attempts + received"
-    ),
+    "a recalled receipt does not count": Break("timeline/recall", "recall-counts-receipt"),
     "a recalled lease keeps its nonce": Break(
         "timeline/recall", "recall-ends-lease", "r.state, r.received = PENDING, 0"
     ),
@@ -95,7 +90,6 @@ KILLERS: dict[str, tuple[Scenario, ...]] = {
     "leases end that are renewed": (recall.test_a_lease_that_is_renewed,),
     "leases that nobody renews stay": (recall.test_a_lease_that_nobody_renews,),
     "a recalled receipt does not count": (recall.test_a_lease_that_nobody_renews,),
-    "a recalled receipt raises no suspicion": (recall.test_a_lease_that_nobody_renews,),
     "a recalled lease keeps its nonce": (recall.test_a_lease_that_nobody_renews,),
     "a recalled lease stays one": (recall.test_a_lease_that_nobody_renews,),
     "a recalled timer is early": (recall.test_a_lease_that_nobody_renews,),

@@ -37,7 +37,7 @@ THE_DEAD = {
         "lib/outcomes",
         "unsent-claim-uncounted",
         "if false then",
-        old="if string.find(flags, 'u', 1, true) then",
+        old="if unsent then",
     ),
     "claims below none": Break(
         "lib/outcomes", "unsent-claim-uncounted", "r.claims - 1", old="math.max(r.claims - 1, 0)"

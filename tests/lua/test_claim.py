@@ -148,12 +148,12 @@ async def test_a_lapse_without_receipt_counts_nothing(bench: Bench) -> None:
 
 
 async def test_a_lapse_after_a_receipt_counts(bench: Bench) -> None:
-    """What may have killed its application has used up an attempt, and goes alone the next time."""
+    """What may have killed its application has used up an attempt. Whether it goes alone: test_losses.py."""
     bench.put("a", LAPSED, record(LEASED, LAPSED, due=DUE, nonce=N1, received=1))
     (timer,) = (await bench.claim(N2)).timers
-    assert (timer.attempt, timer.suspect) == (2, True)
+    assert (timer.attempt, timer.suspect) == (2, False)
     deadline = own(NOW + LEASE)
-    kept = record(LEASED, deadline, due=DUE, nonce=N2, attempts=1, suspect=1, claims=2)
+    kept = record(LEASED, deadline, due=DUE, nonce=N2, attempts=1, claims=2)
     assert bench.state() == alone("a", deadline, kept)
 
 

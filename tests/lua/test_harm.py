@@ -8,11 +8,12 @@ import pytest
 
 from relay.core.errors import StoreError, StoreFull, WrongKeyType
 from relay.core.instants import LATEST, SECOND
-from relay.core.outcomes import ClaimRequest, Limits, Verb, Verdict
+from relay.core.outcomes import NO_LIMITS, ClaimRequest, Limits, Verb, Verdict
 from relay.core.partitions import Layout
 from relay.core.timers import KEEP_EXISTING, Change, Changed, Condition, NewTimer
 from relay.store.codec.lease_record import LEASED, PENDING
 from relay.store.server.manifest import manifest
+from relay.store.timeline.clocks import RedisClocks
 from relay.store.verbs import timeline
 from tests.settlements import end_of
 from tests.worlds.scripts.asking import LEASE, N1, N2, NOW
@@ -38,7 +39,9 @@ CALLS: dict[str, Call] = {
     "timeline/settle": lambda bench: bench.settle("a", N1, Verb.ACK),
     "timeline/extend": lambda bench: bench.extend("a", N1),
     "timeline/ahead": lambda bench: bench.redis.call(timeline.ahead(bench.topic, LEASE, "0", 5)),
-    "timeline/recall": lambda bench: bench.redis.call(timeline.recall(bench.topic, LEASE, 0, ("a", ""))),
+    "timeline/recall": lambda bench: RedisClocks(bench.redis).recall(
+        bench.topic, {"a": None}, lease=LEASE, back=0, limits=NO_LIMITS
+    ),
     "timeline/run": lambda bench: bench.store.run(bench.topic, ["a"]),
     "people/letters": lambda bench: bench.topics.dead_page(bench.topic, limit=5, cursor=""),
     "people/redrive": lambda bench: bench.topics.redrive(bench.topic, ["1-0"]),

@@ -175,9 +175,7 @@ async def test_parked_under_a_lease(journal: Bench) -> None:
     journal.put("a", own(NOW - 1), lapsed, stored=None)
     await journal.claim(N2)
     facts: dict[str, Any] = {"due": DUE, "score": NOW + GRACE, "attempts": 1, "claims": 1}
-    assert await records(journal) == [
-        JournalRecord(RecordKind.PARKED, "a", N1, received=True, suspect=True, **facts)
-    ]
+    assert await records(journal) == [JournalRecord(RecordKind.PARKED, "a", N1, received=True, **facts)]
 
 
 async def test_repaired(journal: Bench) -> None:

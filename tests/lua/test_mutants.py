@@ -25,6 +25,7 @@ from tests.lua.breaks_clock import KILLERS as OF_CLOCK
 from tests.lua.breaks_insert import KILLERS as OF_INSERT
 from tests.lua.breaks_intents import KILLERS as OF_INTENTS
 from tests.lua.breaks_layout import KILLERS as OF_LAYOUT
+from tests.lua.breaks_losses import KILLERS as OF_LOSSES
 from tests.lua.breaks_move import KILLERS as OF_MOVE
 from tests.lua.breaks_recur import KILLERS as OF_RECUR
 from tests.lua.killers_failure import OF_FAILURE, Scenario
@@ -103,7 +104,6 @@ KILLERS: dict[str, tuple[Scenario, ...]] = {
     "release overlooks the relay's word": (settle.test_release_that_knows_of_the_receipt,),
     "lapse does not count": (claim.test_a_lapse_after_a_receipt_counts,),
     "lapse always counts": (claim.test_a_lapse_without_receipt_counts_nothing,),
-    "lapse raises no suspicion": (claim.test_a_lapse_after_a_receipt_counts,),
     "nack does not count": (settle.test_nack_with_a_delay,),
     "receipt not recorded": (extend.test_a_receipt,),
     "receipt outlives its lease": (claim.test_a_lapse_after_a_receipt_counts,),
@@ -167,6 +167,7 @@ KILLERS: dict[str, tuple[Scenario, ...]] = {
     **OF_INSERT,
     **OF_INTENTS,
     **OF_LAYOUT,
+    **OF_LOSSES,
     **OF_MOVE,
     **OF_RECUR,
     **OF_CLOCK,

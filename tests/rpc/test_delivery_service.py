@@ -14,6 +14,7 @@ from google.protobuf.duration_pb2 import Duration
 
 from relay.api import replies
 from relay.core.errors import StoreUnavailable
+from relay.core.policy import RetryPolicy
 from relay.core.timers import NewTimer
 from relay.engine.delivery.session import FRAME_PROBLEMS, MAX_PROBLEMS
 from relay.v1 import delivery_service_pb2 as pb
@@ -389,7 +390,9 @@ async def test_an_application_that_only_talks_is_not_listened_to_for_ever(relay:
 
 
 async def test_a_half_close_after_drain_ends_in_order(relay: Served) -> None:
-    """Last settlements are written before the stream's OK; the rest is released, without suspicion."""
+    """Last settlements are written before the stream's OK; the rest is released, without suspicion. A loss
+    would make suspects here."""
+    relay.tune(retry=RetryPolicy(max_attempts=1))
     stream = await relay.stream().open()
     await put(relay, "a", "b", "c")
     a, _, _ = await stream.deliveries(3)
@@ -415,7 +418,8 @@ async def test_a_half_close_after_drain_ends_in_order(relay: Served) -> None:
 
 
 async def test_a_half_close_without_drain_looks_like_a_death(relay: Served) -> None:
-    """What was in flight comes back one by one; received ones as the next attempt."""
+    """What was in flight comes back, received ones as the next attempt; one by one if it is the last."""
+    relay.tune(retry=RetryPolicy(max_attempts=2, initial=0.0))
     stream = await relay.stream().open()
     await put(relay, "a", "b")
     a, _ = await stream.deliveries(2)

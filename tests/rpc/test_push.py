@@ -14,6 +14,7 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 
 from relay.core.outcomes import Extension, Verb
+from relay.core.policy import RetryPolicy
 from relay.rpc.application import Application
 from relay.v1 import delivery_service_pb2 as delivery
 from relay.v1 import timer_handler_pb2 as handler_pb
@@ -335,7 +336,7 @@ async def test_an_orderly_restart_loses_no_attempt(
 async def test_a_connection_that_breaks_during_a_call_is_an_attempt(
     relay: Served, handler: Handler, wire: Wire
 ) -> None:
-    """The handler may be what broke it: it comes again as attempt 2, and alone."""
+    """The handler may be what broke it: it comes again as attempt 2, and alone if that is its last."""
     release = asyncio.Event()
 
     async def act(delivered: delivery.Delivery, _: Any) -> Any:
@@ -343,13 +344,13 @@ async def test_a_connection_that_breaks_during_a_call_is_an_attempt(
             await release.wait()
 
     handler.act = act
-    async with pushing(relay, wire.address, max_concurrent=3):
+    async with pushing(relay, wire.address, max_concurrent=3, retry=RetryPolicy(max_attempts=2)):
         await schedule(relay, "a", "b", "c")
         await until(lambda: handler.active == 3, "all are being handled")
         await wire.cut()
         await until(lambda: len(relay.store.items("settle")) == 3, "all are released")
         assert all(
-            isinstance(each, End) and each.verb is Verb.RELEASE and each.received and each.suspect
+            isinstance(each, End) and each.verb is Verb.RELEASE and each.received and each.broken
             for each in relay.store.items("settle")
         )
         await until(lambda: handler.active == 0, "their handlers are cut off")

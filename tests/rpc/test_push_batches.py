@@ -16,6 +16,7 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 
 from relay.core.outcomes import Extension, Verb
+from relay.core.policy import RetryPolicy
 from relay.rpc import push_calls
 from relay.v1 import delivery_service_pb2 as delivery
 from relay.v1 import timer_handler_pb2 as pb
@@ -204,7 +205,7 @@ async def test_a_topic_that_is_called_one_by_one_leaves_others_their_batches(
 async def test_of_a_batch_that_breaks_what_had_started_counts(
     relay: Served, handler: Batcher, wire: Wire
 ) -> None:
-    """By their receipts; only those are suspects, and come again alone, as attempt 2."""
+    """By their receipts; only those are suspects, and come again alone, as attempt 2, which is the last."""
     release = asyncio.Event()
 
     async def act(each: delivery.Delivery, _: Any) -> Any:
@@ -215,7 +216,7 @@ async def test_of_a_batch_that_breaks_what_had_started_counts(
         return each.timer_id in ("first", "a", "b")
 
     handler.act, handler.starts_now = act, started
-    async with pushing(relay, wire.address):
+    async with pushing(relay, wire.address, retry=RetryPolicy(max_attempts=2)):
         await after_the_first(relay, *"abcdef")
         await until(lambda: handler.active == 2, "two have started, four wait")
         await until(lambda: sorted(handler.batches[-1]) == list("abcdef"), "they are in one batch")
@@ -227,7 +228,7 @@ async def test_of_a_batch_that_breaks_what_had_started_counts(
         assert {name: released[name].received for name in "abcdef"} == dict.fromkeys(
             "ab", True
         ) | dict.fromkeys("cdef", False)
-        assert {name for name in "abcdef" if released[name].suspect} == {"a", "b"}
+        assert {name for name in "abcdef" if released[name].broken} == {"a", "b"}
         await until(lambda: handler.active == 0, "the handlers are cut off")
         release.set()
         handler.starts_now = None
@@ -255,7 +256,7 @@ async def test_without_receipts_all_of_a_batch_that_breaks_counts(
         await until(lambda: handler.active == 3, "all are at work")
         await wire.cut()
         await until(lambda: settlements(relay).keys() >= set("abc"), "all are released")
-        assert all(settlements(relay)[name].received and settlements(relay)[name].suspect for name in "abc")
+        assert all(settlements(relay)[name].received and settlements(relay)[name].broken for name in "abc")
         release.set()
 
 

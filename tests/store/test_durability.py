@@ -352,6 +352,40 @@ async def test_a_replica_that_stands_still(pair: tuple[RunningServer, RunningSer
         assert client.zscore("timers_timeline:t", "a") is not None
 
 
+async def test_a_replica_that_is_away(pair: tuple[RunningServer, RunningServer]) -> None:
+    """It was there, as all are before a failover: so that passes, and is no mistake of the configuration. The
+    answer says that nothing was changed."""
+    master, replica = pair
+    async with stored_at(master.url) as store:
+        assert (await schedule(store, "first", REPLICA)).stored
+        replica.kill()
+        with pytest.raises(DurabilityMissed, match="the change stands"):
+            await schedule(store, "a", REPLICA, seconds=0.5)  # over a connection from before
+        await until_online(master, 0)
+        for _ in range(2):
+            with pytest.raises(
+                DurabilityMissed,
+                match="needs 1 replica, and 0 of 1 are online at present; nothing was changed",
+            ):
+                await schedule(store, "b", REPLICA)
+        assert await store.get("t", "b") is None
+        with pytest.raises(NotOffered, match="needs 2 replicas"):
+            await schedule(store, "b", Durability(replicas=2))
+        replica.start()
+        await until_online(master, 1)
+        assert (await schedule(store, "b", REPLICA)).stored
+
+
+async def until_online(master: RunningServer, count: int) -> None:
+    """Wait until the master has so many replicas."""
+
+    def counted() -> bool:
+        told: dict[str, Any] = master.control.info("replication")
+        return sum("online" in str(each) for name, each in told.items() if name.startswith("slave")) == count
+
+    await until(counted, f"there are {count} replicas")
+
+
 async def test_both(pair: tuple[RunningServer, RunningServer]) -> None:
     """The replica has it on its disk, too; one without an append-only file never says so."""
     master, replica = pair

@@ -12,7 +12,7 @@ import pytest
 
 from relay.core.dispatch import Dispatch, StreamPolicy
 from relay.core.journal import Journals
-from relay.core.outcomes import ClaimRequest, Extension, Limits, Reason, Verb, Verdict
+from relay.core.outcomes import NO_LIMITS, ClaimRequest, Extension, Limits, Reason, Verb, Verdict
 from relay.core.partitions import Layout
 from relay.core.policy import TopicPolicy
 from relay.core.recurring.recurrence import Recurrence, Standing, Turned
@@ -237,7 +237,8 @@ async def renew(limited: Limited) -> None:
 async def recall(limited: Limited) -> None:
     """A lease that the clock of before has given."""
     await leased(limited)
-    _, left = await RedisClocks(limited.server).recall(limited.topic, {"a": None}, lease=SECOND, back=0)
+    clocks = RedisClocks(limited.server)
+    _, left = await clocks.recall(limited.topic, {"a": None}, lease=SECOND, back=0, limits=NO_LIMITS)
     assert left == {}
 
 

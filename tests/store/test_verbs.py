@@ -29,7 +29,7 @@ CALLS: list[Call[Any]] = [
     timeline.settle("t", NO_LIMITS, (b"n" * 16, "ack", "", 1, "a")),
     timeline.extend("t", 1, ("a", b"n" * 16, "")),
     timeline.ahead("t", 1, "0", 2),
-    timeline.recall("t", 1, 2, ("a", "")),
+    timeline.recall("t", 1, 2, NO_LIMITS, ("a", "")),
     timeline.orphans("t", "leases", "0", 1),
     timeline.repair("t", ["a"]),
     people.stats("t"),

@@ -96,8 +96,9 @@ class Recaller:  # see 0088
     async def _asked(
         self, partition: str, scores: Mapping[str, float | None], ttl: float, back: int = 0
     ) -> tuple[int, dict[str, float]]:
+        limits, lease = self._policies(partition).limits, micros(ttl)
         return await self._insist(
-            partition, lambda: self._clocks.recall(partition, scores, lease=micros(ttl), back=back)
+            partition, lambda: self._clocks.recall(partition, scores, lease=lease, back=back, limits=limits)
         )
 
     def _standing(

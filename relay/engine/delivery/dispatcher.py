@@ -202,24 +202,26 @@ class Dispatcher:
                 placed += count
         return placed
 
-    def release(self, released: Iterable[Lease], *, broken: bool = False, began: bool = True) -> None:
+    def release(
+        self, released: Iterable[Lease], *, broken: bool = False, alone: bool = False, began: bool = True
+    ) -> None:
         """Give leases back: their timers are due again at once, or after a wait if that was an attempt.
 
-        `broken` means that what was sent may have broken the application's connection, so each goes alone the
-        next time. `began` is false if the application could not even be called.
+        `broken` means that what was sent may have broken the application's connection; see `Ending`. With
+        `alone` each goes alone the next time. `began` is false if the application could not even be called.
         """
-        alike: dict[tuple[Leases, bool, int | None], list[int]] = {}
+        alike: dict[tuple[Leases, int | None], list[int]] = {}
         for lease in released:
             leases, place = lease
-            suspect = broken if leases.sent else leases.timers.suspect[place]
             wait = self.wait(lease) if leases.received[place] else None
-            alike.setdefault((leases, suspect, wait), []).append(place)
-        for (leases, suspect, wait), places in alike.items():
+            alike.setdefault((leases, wait), []).append(place)
+        for (leases, wait), places in alike.items():
             ending = Ending(
                 Verb.RELEASE,
                 retry_after=wait,
                 received=wait is not None,
-                suspect=suspect,
+                broken=broken and leases.sent,
+                suspect=alone,
                 unsent=not (leases.sent and began),
             )
             self._settler.settle(EndedLeases.of(leases, places, ending))

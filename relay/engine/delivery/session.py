@@ -101,9 +101,10 @@ class RecentEnds:
 class Session:
     """The wishes of one stream, and the deliveries that it holds.
 
-    A timer that was in flight when its application's stream broke comes back as a suspect. It is
-    sent when nothing else is in flight, and nothing is sent beside it, each for at most `HOLD`:
-    so a timer that kills its application counts against itself only.
+    A timer that was in flight when its application's stream broke, and not for the first time, comes back as
+    a suspect. It is sent when nothing else is in flight, and nothing is sent beside it, each for at most
+    `HOLD`: so a timer that kills its application counts against itself only from then on. Other timers wait
+    for the next suspect, and not for all of them.
 
     It holds `slow_outstanding` deliveries, and up to `max_outstanding` while they are quick, and light
     together. Each quick end earns one more place; a slow one, or a rest of `QUICK`, loses the earned places.
@@ -143,6 +144,8 @@ class Session:
         self._say_drain = False
         self._alone: Lease | None = None
         self._hold_until = 0.0
+        self._waited = False
+        """Whether whatever is in flight has had its time before a suspect, or was one."""
         self._finished = False
         self._wakeup = Wakeup()
         self._said = Wakeup()
@@ -186,8 +189,22 @@ class Session:
             self.leases.update(zip(part.tokens, part, strict=True))
             self._held += sum(part.sizes)
             self._unsent += len(part)
-            self._outbox.append(part)
+            if _is_suspect(part):
+                self._outbox.append(part)
+            else:
+                self._outbox.insert(self._turn(), part)
         self._wakeup.set()
+
+    def _turn(self) -> int:
+        """Where in the outbox a part goes that is not a suspect: behind the next suspect, or before it while
+        another one has its time. So it waits for one suspect at most."""
+        ahead = self._alone is None
+        for at, part in enumerate(self._outbox):
+            if _is_suspect(part):
+                if not ahead:
+                    return at
+                ahead = False
+        return len(self._outbox)
 
     def received(self, tokens: Iterable[bytes]) -> list[Lease]:
         """Note receipts, and return their deliveries. A token that is not valid becomes a problem."""
@@ -345,12 +362,14 @@ class Session:
         if not self._outbox or not self._may_send():
             return []
         now = self._clock.now()
-        if any(self._outbox[0].timers.suspect):  # see 0003
+        if _is_suspect(self._outbox[0]):  # see 0003
             frame = [self._outbox.popleft()]
             self._alone = frame[0][0]
             self._hold_until = now + HOLD
+            self._waited = True
         else:
             frame = self._together()
+            self._waited = False
         for part in frame:
             self._unsent -= len(part)
             part.send(now)
@@ -361,7 +380,7 @@ class Session:
         """Take the first deliveries of the outbox, as many as fit into one frame."""
         frame: list[Leases] = []
         count = size = 0
-        while self._outbox and not any(self._outbox[0].timers.suspect):
+        while self._outbox and not _is_suspect(self._outbox[0]):
             part = self._outbox[0]
             count += len(part)
             size += sum(part.sizes)
@@ -374,14 +393,11 @@ class Session:
         """Whether the stream is clear of the previous suspect, and for a suspect, of everything."""
         now = self._clock.now()
         if self._alone is not None:
-            still_there = self._alone.token in self.leases
-            if still_there and now < self._hold_until:
+            if self._alone.token in self.leases and now < self._hold_until:
                 return False
             self._alone = None
             self._hold_until = 0.0
-            if still_there:
-                return True  # it has had its time, and the next one need not wait for it again
-        if any(self._outbox[0].timers.suspect) and self.in_flight:
+        if _is_suspect(self._outbox[0]) and self.in_flight and not self._waited:
             if not self._hold_until:
                 self._hold_until = now + HOLD
             return now >= self._hold_until
@@ -391,6 +407,8 @@ class Session:
         unsent = list(chain.from_iterable(self._outbox))
         self._outbox.clear()
         self._unsent = 0
+        if self._alone is None:
+            self._hold_until = 0.0
         for lease in unsent:
             del self.leases[lease.token]
             self._held -= lease.size
@@ -399,6 +417,10 @@ class Session:
 
     def _unusable(self, token: bytes) -> None:
         self.complain(token, self._ended.get(token) or Problem.UNKNOWN_TOKEN)
+
+
+def _is_suspect(part: Leases) -> bool:
+    return part.timers.suspect[0]  # each goes alone, and the others have none among them
 
 
 def _parts(leases: Leases) -> Iterator[Leases]:

@@ -16,6 +16,7 @@ from redis.backoff import NoBackoff
 
 from relay.core.endpoints.redis_url import Address, Credentials, RedisLocation, Tls, parse
 from relay.core.errors import UnfitServer
+from relay.store.server.durable.offer import Replicas
 from relay.store.server.group_commit import GROUPS, DurableCalls
 from relay.store.server.pool import Client, MasterPool
 from relay.store.server.sentinel import SENTINEL_TIMEOUT, MasterConnection, MasterTlsConnection, Sentinels
@@ -68,10 +69,12 @@ def open_client(
     connections: int,
     timeout: float,
     stepped_back: Callable[[], None] = lambda: None,
+    replicas: Replicas | None = None,
     at: Address | None = None,
 ) -> Client:
     """A client with at most `connections` connections, and others for calls that are to be durable. It never
-    retries by itself. Only `Server` holds one. `at`: which node, if the URL names a Cluster.
+    retries by itself. Only `Server` holds one. `replicas` are those that were seen at any server of the URL.
+    `at`: which node, if the URL names a Cluster.
 
     Raises `ValueError` for a text that is not a URL, `UnfitServer` if a file that it names can't be used.
     """
@@ -79,7 +82,9 @@ def open_client(
     options |= {"timeout": timeout, "stepped_back": stepped_back} | _node(at)
     client = Client.from_pool(MasterPool(max_connections=connections, **options))  # which its aclose closes
     assert isinstance(client, Client)
-    client.durable = DurableCalls(lambda look: MasterPool(max_connections=GROUPS, look=look, **options))
+    client.durable = DurableCalls(
+        lambda look: MasterPool(max_connections=GROUPS, look=look, **options), replicas or Replicas()
+    )
     if "sentinels" in options:
         options["sentinels"].moved = client.renew
     return client

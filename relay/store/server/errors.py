@@ -41,6 +41,10 @@ class CantGive(RedisError):
     """The server can't give a durability."""
 
 
+class CantGiveNow(RedisError):
+    """The server can't give a durability, and servers of the same data could before."""
+
+
 class Leaving(StoreUnavailable):
     """A timer is on its way between two partitions; try again."""
 

@@ -25,6 +25,7 @@ from relay.store.server.durable.offer import (
     NOT_SYNCED,
     PACE,
     SYNC_INTERVAL,
+    Replicas,
     appendfsync,
     files_at_rest,
     look,
@@ -32,7 +33,7 @@ from relay.store.server.durable.offer import (
     run_id,
     wait_command,
 )
-from relay.store.server.errors import CantGive, words
+from relay.store.server.errors import CantGive, CantGiveNow, words
 from relay.store.server.manifest import text_of
 from relay.store.server.pool import ANSWERS, GRACE, NO_ANSWER, TOO_LATE, MasterPool, write
 from relay.store.server.server_clock import ServerClock
@@ -130,8 +131,9 @@ class GroupCommit:  # see 0096
     `appendfsync` is asked again behind each wait, since people change it while relays run.
     """
 
-    def __init__(self, level: Durability, open_pool: OpenPool) -> None:
+    def __init__(self, level: Durability, open_pool: OpenPool, replicas: Replicas) -> None:
         self._level = level
+        self._replicas = replicas
         self._pool = open_pool(self._look)
         self._processes: weakref.WeakKeyDictionary[AbstractConnection, bytes] = weakref.WeakKeyDictionary()
         """The ids of servers, by connection: empty of one that syncs each change (`always`), as far as is
@@ -170,7 +172,7 @@ class GroupCommit:  # see 0096
                 await self._look(connection)
             finally:
                 await self._pool.release(connection)
-        except CantGive as lack:
+        except (CantGive, CantGiveNow) as lack:
             return str(lack)
         return ""
 
@@ -187,7 +189,8 @@ class GroupCommit:  # see 0096
         behind it.
 
         Raises what `Client.change` raises; `DurabilityMissed` if the script was answered, and the level was
-        not reached; `TooMany` if too many calls wait; `CantGive` if the server can't give the level.
+        not reached, or if the script was not sent, since replicas are away; `TooMany` if too many calls wait;
+        `CantGive` if the server can't give the level.
         """
         if self._waiting >= MOST_WAITING:
             raise TooMany(
@@ -289,13 +292,19 @@ class GroupCommit:  # see 0096
             return await self._pool.get_connection()
         except (RedisError, OSError) as failure:
             self._gathers = False
+            told = self._away(failure) if isinstance(failure, CantGiveNow) else failure
             for asked in self._queue:
-                asked.tell(failure)
+                asked.tell(told)
             self._queue.clear()
             return None
         except BaseException:
             self._gathers = False
             raise
+
+    def _away(self, lack: CantGiveNow) -> DurabilityMissed:
+        return DurabilityMissed(
+            f"durability: {self._level} can't be reached: {lack}; nothing was changed: repeat the call"
+        )
 
     async def _gather(self, calls: list[_Asked], connection: AbstractConnection) -> list[Sequence[Any]]:
         """Send what is queued, and what comes until it is time to close the group.
@@ -420,8 +429,8 @@ class GroupCommit:  # see 0096
 
     async def _look(self, connection: AbstractConnection) -> None:
         """Ask the server of a new connection whether it can give the level. Raises `CantGive`, which says
-        what to set."""
-        steps, reply = look(self._level), None
+        what to set, and `CantGiveNow`."""
+        steps, reply = look(self._level, self._replicas), None
         try:
             while True:
                 command = steps.send(reply)
@@ -490,15 +499,16 @@ class DurableCalls:
     """The calls to one place that wait for more than the server's OK: those of each level with connections of
     their own, made when first needed. So nobody waits for a level that he did not ask for."""
 
-    def __init__(self, open_pool: OpenPool) -> None:
+    def __init__(self, open_pool: OpenPool, replicas: Replicas) -> None:
         self._open_pool = open_pool
+        self._replicas = replicas
         self._commits: dict[Durability, GroupCommit] = {}
 
     def __getitem__(self, level: Durability) -> GroupCommit:
         """Those of a level."""
         commit = self._commits.get(level)
         if commit is None:
-            commit = self._commits[level] = GroupCommit(level, self._open_pool)
+            commit = self._commits[level] = GroupCommit(level, self._open_pool, self._replicas)
         return commit
 
     @property

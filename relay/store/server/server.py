@@ -26,6 +26,7 @@ from relay.store.one_place import OnePlace
 from relay.store.server.cluster.nodes import Cluster, Node
 from relay.store.server.cluster.slot_map import slot_of
 from relay.store.server.connect import open_client, open_to_ask
+from relay.store.server.durable.offer import Replicas
 from relay.store.server.errors import says_readonly, translated_errors
 from relay.store.server.group_commit import MARGIN
 from relay.store.server.pool import Client, told_by
@@ -112,9 +113,13 @@ class Server:  # see 0073
         self.share: Callable[[str, int], int] = lambda _, total: total
         """Says which part of a bound for a topic is that of a partition."""
 
+        replicas = Replicas()
+
         def commands(at: Address | None = None) -> Client:
             told = reports.stepped_back
-            return open_client(url, connections=connections, timeout=timeout, stepped_back=told, at=at)
+            return open_client(
+                url, connections=connections, timeout=timeout, stepped_back=told, replicas=replicas, at=at
+            )
 
         def hints(at: Address | None = None) -> Client:
             return open_client(url, connections=1, timeout=timeout, at=at)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from relay.core.outcomes import Limits
 from relay.store.codec.lease_record import text_of
 from relay.store.server.server import Server
 from relay.store.verbs import stream, timeline
@@ -35,13 +36,13 @@ class RedisClocks:  # see 0088
         return list(found)
 
     async def recall(
-        self, topic: str, scores: Mapping[str, float | None], *, lease: int, back: int
+        self, topic: str, scores: Mapping[str, float | None], *, lease: int, back: int, limits: Limits
     ) -> tuple[int, dict[str, float]]:
         """See `ServerClocks.recall`. One script call."""
         args: list[str] = []
         for timer_id, score in scores.items():
             args += (timer_id, "" if score is None else repr(score))
-        reply = await self._server.call(timeline.recall(topic, lease, back, args))
+        reply = await self._server.call(timeline.recall(topic, lease, back, limits, args))
         told = zip(scores, reply.scores, strict=True)
         return int(reply.now), {timer_id: float(score) for timer_id, score in told if score}
 

@@ -11,7 +11,7 @@ import math
 import struct
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from itertools import chain
+from itertools import chain, compress
 
 from relay.core.errors import InvalidField
 from relay.core.instants import EXACT, SECOND, from_score, from_scores
@@ -253,8 +253,8 @@ def _detail(ending: Ending) -> str | bytes:
     if verb is Verb.NACK:
         return f"{'' if retry_after is None else retry_after};{ending.error}"
     if verb is Verb.RELEASE:
-        flags = (ending.received, "r"), (ending.suspect, "s"), (ending.unsent, "u")
-        return f"{''.join(letter for is_set, letter in flags if is_set)};{retry_after or 0}"
+        said = ending.received, ending.broken, ending.suspect, ending.unsent
+        return f"{''.join(compress('rbsu', said))};{retry_after or 0}"
     if verb is Verb.REJECT:
         return f"{ending.reason.value};{ending.error}"
     if verb is Verb.RESCHEDULE and ending.again is not None:

@@ -103,9 +103,11 @@ def ahead(topic: str, lease: int, cursor: bytes | str, limit: int) -> Call[Words
     return Call("timeline/ahead", topic, (lease, cursor, limit))
 
 
-def recall(topic: str, lease: int, back: int, leases: Iterable[Argument]) -> Call[RecallReply]:
+def recall(
+    topic: str, lease: int, back: int, limits: Limits, leases: Iterable[Argument]
+) -> Call[RecallReply]:
     """Take for each timer its id, and the score at which its lease has stood."""
-    args = (lease, back, *leases)
+    args = (lease, back, *limit_words(limits), *leases)
     return Call("timeline/recall", topic, args, lambda reply: RecallReply(reply[0], reply[1:]), hints=True)
 
 

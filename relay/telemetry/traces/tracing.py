@@ -264,7 +264,7 @@ def _problem(ending: Ending) -> str:
         case Verb.ACK | Verb.RESCHEDULE:
             return ""
         case Verb.RELEASE:
-            return "broken" if ending.suspect else "released"
+            return "broken" if ending.broken or ending.suspect else "released"
         case Verb.NACK:
             return "nack"
         case Verb.REJECT:

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from redis.exceptions import ResponseError
 
 from relay.core.durability import Durability
-from relay.store.server.errors import CantGive, words
+from relay.store.server.errors import CantGive, CantGiveNow, words
 
 SYNC_INTERVAL = 1.2
 """Seconds within which a server with `appendfsync everysec` begins an fsync, if none is under way: one, and
@@ -30,16 +30,31 @@ Questions: TypeAlias = Generator[tuple[str | int, ...], Any, bytes | None]
 """Commands to one server, each of which is answered by its reply, or by the exception in its place."""
 
 
-def look(level: Durability) -> Questions:
-    """Find out whether a server can give a level, without waiting for anything. Return the id of the server's
-    process if it may sync its file once a second, and None otherwise.
+class Replicas:
+    """How many replicas were seen online at a time, at any server that has the data: `most`.
 
-    Raises `CantGive`, which says what to set, and redis-py's errors that are among the replies.
+    Behind a failover the new master has fewer until the others follow it. So it passes, as far as anybody can
+    tell, that a server lacks what was there before.
+    """
+
+    def __init__(self) -> None:
+        self.most = 0
+
+
+def look(level: Durability, replicas: Replicas) -> Questions:
+    """Find out whether a server can give a level, without waiting for anything. Return the id of the server's
+    process if it may sync its file once a second, and None otherwise. Notes what is seen of `replicas`.
+
+    Raises `CantGive`, which says what to set, `CantGiveNow`, and redis-py's errors that are among the
+    replies.
     """
     if level.replicas:
         there = online(_reply((yield "INFO", "replication")))
+        replicas.most = max(replicas.most, there)
         if there < level.replicas:
             needs = "1 replica" if level.replicas == 1 else f"{level.replicas} replicas"
+            if level.replicas <= replicas.most:
+                raise CantGiveNow(f"it needs {needs}, and {there} of {replicas.most} are online at present")
             raise CantGive(
                 f"durability: {level} needs {needs}, and the server has {there} that are online: start "
                 "replicas, or ask for less"

@@ -16,11 +16,13 @@ from relay.store.server.durable.offer import (
     FSYNCS,
     PACE,
     SYNC_INTERVAL,
+    Replicas,
     files_at_rest,
     look,
     missing,
     wait_command,
 )
+from relay.store.server.errors import CantGiveNow
 from relay.store.server.line import Line, packed
 from relay.store.server.manifest import text_of
 from relay.store.server.scripts import Prepared
@@ -59,6 +61,7 @@ class Owed:  # see 0099
         self._keys = keys
         self._level_of = level_of
         self._timeout = timeout
+        self._replicas = Replicas()
         self._debts: dict[Line, _Debt] = {}
 
     def level(self, name: str) -> Durability:
@@ -90,11 +93,11 @@ class Owed:  # see 0099
 
     def require(self, line: Line, name: str) -> None:
         """Find out, before anything is written to a topic, whether the line's server can give its durability.
-        Nothing else may be under way. Raises `CantGive`, redis-py's errors."""
+        Nothing else may be under way. Raises `CantGive`, `DurabilityMissed`, redis-py's errors."""
         if not (level := self.level(name)).waits:
             return
         line.connect()
-        _asked(line, level)
+        self._asked(line, level)
 
     def forget(self) -> None:
         """Wait for nothing that was noted: its lines are left, and nobody was told that it is durable."""
@@ -112,7 +115,7 @@ class Owed:  # see 0099
             if level.replicas and level.fsync:
                 self._wait(line, debt, Durability(replicas=level.replicas))
             # Its word, as any replica's, does not count before an fsync has begun: see 0096.
-            if _asked(line, level) is not None or (level.fsync and level.replicas):
+            if self._asked(line, level) is not None or (level.fsync and level.replicas):
                 self._wait_synced(line, debt, level)
             else:
                 self._wait(line, debt, level)
@@ -137,6 +140,19 @@ class Owed:  # see 0099
         if problem:
             raise DurabilityMissed(_words(level, problem))
 
+    def _asked(self, line: Line, level: Durability) -> bytes | None:
+        """See `look`. Raises `DurabilityMissed` if replicas are away that were there before."""
+        steps, reply = look(level, self._replicas), None
+        try:
+            while True:
+                command = steps.send(reply)
+                (reply,) = line.replies(packed(command), 1)
+        except StopIteration as end:
+            process: bytes | None = end.value
+            return process
+        except CantGiveNow as lack:
+            raise DurabilityMissed(_words(level, str(lack))) from lack
+
     @staticmethod
     def _check(line: Line, debt: _Debt) -> None:
         if line.made != debt.made:
@@ -155,18 +171,6 @@ def _at_rest(line: Line, end: float) -> list[bytes]:
                 _words(Durability(fsync=True), "the server's disk did not have it in time")
             )
         time.sleep(PACE)
-
-
-def _asked(line: Line, level: Durability) -> bytes | None:
-    """See `look`."""
-    steps, reply = look(level), None
-    try:
-        while True:
-            command = steps.send(reply)
-            (reply,) = line.replies(packed(command), 1)
-    except StopIteration as end:
-        process: bytes | None = end.value
-        return process
 
 
 def _words(level: Durability, problem: str) -> str:
