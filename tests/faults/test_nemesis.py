@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from chaos import ledger, nemesis
+from chaos import ledger, nemesis, run
 from chaos.ledger import Ledger
 from chaos.nemesis import Nemesis
 from chaos.world import World
@@ -96,3 +98,19 @@ def test_a_ledger_goes_on_where_a_process_died(tmp_path: Path) -> None:
         own.write(kind)
         own.close()
     assert [entry["kind"] for entry in ledger.read(tmp_path)] == ["ready", "begin"]
+
+
+def test_nothing_breaks_before_there_is_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The nemesis begins once each caller was answered and each handler has begun."""
+    world = cast("World", SimpleNamespace(directory=tmp_path, relays=[SimpleNamespace(name="one")]))
+    writers = [("answer", name) for name in run.CALLERS] + [("begin", "of-one")]
+
+    def eventually(ask: Callable[[], bool], what: str) -> None:
+        while not ask():
+            assert writers, f"nothing is left that could say that {what}"
+            kind, name = writers.pop(0)
+            Ledger(tmp_path, name).write(kind)
+
+    monkeypatch.setattr(run, "eventually", eventually)
+    run.until_loaded(world)
+    assert not writers, "it was waited for all of them"
