@@ -57,7 +57,8 @@ def _of_one(calls: Sequence[Call], seen: Mapping[int, list[Delivery]], losses: L
     if put.open or put.next is None:
         return Instants((), frozenset(), 0)
     first = min([round(put.next), *seen])
-    end = _end(calls[-1], max(seen, default=first) + EVERY)
+    lost = losses.explain(put.acknowledged)
+    end = _end(calls[-1], max(seen, default=first) + EVERY, lost=lost)
     handled = frozenset(
         instant for instant, found in seen.items() if any(each.outcome == "ack" for each in found)
     )
@@ -69,8 +70,11 @@ def _of_one(calls: Sequence[Call], seen: Mapping[int, list[Delivery]], losses: L
     return Instants(range(first, end, EVERY), handled, double)
 
 
-def _end(pause: Call, otherwise: int) -> int:
-    """The first instant that is not wanted any more."""
+def _end(pause: Call, otherwise: int, *, lost: bool) -> int:
+    """The first instant that is not wanted any more. Of a recurrence that is not there when it is to end, and
+    that no server has `lost`, all have to come until then."""
+    if pause.what == "pause" and pause.unknown and not lost:
+        return max(int(pause.wall) - LATE, otherwise)
     if pause.what != "pause" or pause.next is None:
         return otherwise
     if pause.acknowledged - pause.tries[0] < QUICK:

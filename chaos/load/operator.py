@@ -52,13 +52,13 @@ class Recurring:
         await self._caller.ask(self.name, act, n=1, what="put")
 
     async def pause(self) -> None:
-        """End it; the ledger has the first instant that does not come."""
+        """End it; the ledger has the first instant that does not come, or that nobody knows it any more."""
 
         async def act(client: RelayClient, _: float) -> dict[str, Any]:
             stands = await client.recurrences.pause(TOPIC, self.name)
             return {"next": stands.next_time.timestamp() if stands.next_time else None}
 
-        await self._caller.ask(self.name, act, n=2, what="pause")
+        await self._caller.ask(self.name, act, final="NOT_FOUND", n=2, what="pause")
 
 
 class Redriver:

@@ -320,6 +320,24 @@ def test_a_pause_that_was_repeated_may_have_acted_before() -> None:
     assert story.judge.verdict.instants_lost == 1
 
 
+def forgotten(*seconds: int) -> Story:
+    """The same, and nobody knows the recurrence when it is to be paused, at 1,050."""
+    story = recurring(*seconds)
+    story.entries.pop()
+    return story.error(50.1, 2, id="r", code="NOT_FOUND")
+
+
+def test_a_recurrence_that_nobody_knows_any_more_is_lost() -> None:
+    """Till shortly before its pause, and not only till its last instant."""
+    assert forgotten(1_010, 1_011).judge.verdict.instants_lost == 1_045 - 1_012
+    assert forgotten(*range(1_010, 1_046)).judge.verdict.instants_lost == 0
+
+
+def test_a_recurrence_that_a_server_may_have_lost_ends_with_its_last_instant() -> None:
+    verdict = forgotten(1_010, 1_011).loss(9.0, 15.0).judge.verdict
+    assert (verdict.instants, verdict.instants_lost) == (2, 0)
+
+
 def test_an_instant_with_two_occurrences_is_double() -> None:
     story = recurring(1_010, 1_011)
     story.handled(20.0, n=0, id="r@1970-01-01T00:16:50Z", due=10.0, occurrence="another")
