@@ -108,7 +108,7 @@ def the_world(row: Row, directory: Path, code: Path | None, seed: int) -> Iterat
         world.until_whole()
         targets = ",".join(each.target for each in world.relays)
         world.clients = [a_client(stack, row, world, targets, n, seed) for n in range(1, CLIENTS + 1)]
-        world.clients = [*world.clients, an_operator(stack, world, targets)]
+        world.clients = [*world.clients, an_operator(stack, row, world, targets)]
         yield world
 
 
@@ -155,21 +155,29 @@ def a_client(stack: ExitStack, row: Row, world: World, targets: str, number: int
         "seed": seed * CLIENTS + number,
         "timers": -(-row.timers // CLIENTS),
         "seconds": row.timers / row.rate,
-        "level": "" if row.level == "stored" else row.level,
+        "level": level_of(row),
         "patience": row.patience,
     }
-    pairs = [part for name, value in options.items() for part in (f"--{name}", str(value))]
-    return a_process(stack, world, "client", f"client-{number}", *pairs)
+    return a_process(stack, world, "client", f"client-{number}", *as_options(options))
 
 
-def an_operator(stack: ExitStack, world: World, targets: str) -> Process:
-    return a_process(
-        stack,
-        world,
-        "operator",
-        "operator",
-        *("--targets", targets, "--recurrences", str(RECURRENCES), "--patience", str(OPERATORS_PATIENCE)),
-    )
+def an_operator(stack: ExitStack, row: Row, world: World, targets: str) -> Process:
+    options = {
+        "targets": targets,
+        "recurrences": RECURRENCES,
+        "level": level_of(row),
+        "patience": OPERATORS_PATIENCE,
+    }
+    return a_process(stack, world, "operator", "operator", *as_options(options))
+
+
+def level_of(row: Row) -> str:
+    """What calls ask for; empty for what the topic has."""
+    return "" if row.level == "stored" else row.level
+
+
+def as_options(given: Mapping[str, Any]) -> list[str]:
+    return [part for name, value in given.items() for part in (f"--{name}", str(value))]
 
 
 def a_process(stack: ExitStack, world: World, module: str, name: str, *options: str) -> Process:

@@ -190,7 +190,7 @@ class Judge:
             changes=sum(not each.open for calls in timers for each in calls[1:]),
             deliveries=len(self.deliveries),
             lost=len(self.lost),
-            lost_explained=len(self.missing) - len(self.lost),
+            lost_explained=len(self.missing) - len(self.lost) + sum(each.forgotten for each in self.instants),
             early=len(self.early),
             undone=len(self.undone) + len(self.unasked),
             undone_explained=len(self.overtaken) - len(self.undone),
@@ -234,6 +234,7 @@ class Verdict:
     deliveries: int
     lost: int
     lost_explained: int
+    """Timers, and recurrences."""
     early: int
     undone: int
     """Old intents that were delivered after a newer one was acknowledged, and what nobody had asked for."""

@@ -29,6 +29,8 @@ class Instants:
     handled: frozenset[int]
     double: int
     """How many came as two occurrences, and were not brought back by a loss."""
+    forgotten: bool = False
+    """Whether nobody knew the recurrence when it was to end, and a loss explains that."""
 
     @property
     def missing(self) -> list[int]:
@@ -57,8 +59,9 @@ def _of_one(calls: Sequence[Call], seen: Mapping[int, list[Delivery]], losses: L
     if put.open or put.next is None:
         return Instants((), frozenset(), 0)
     first = min([round(put.next), *seen])
-    lost = losses.explain(put.acknowledged)
-    end = _end(calls[-1], max(seen, default=first) + EVERY, lost=lost)
+    forgotten = calls[-1].unknown and losses.explain(put.acknowledged)
+    last = max(seen, default=first - EVERY)
+    end = last + EVERY if forgotten else _end(calls[-1], max(first, last) + EVERY)
     handled = frozenset(
         instant for instant, found in seen.items() if any(each.outcome == "ack" for each in found)
     )
@@ -67,13 +70,13 @@ def _of_one(calls: Sequence[Call], seen: Mapping[int, list[Delivery]], losses: L
         for found in seen.values()
         for earlier, later in pairwise(found)
     )
-    return Instants(range(first, end, EVERY), handled, double)
+    return Instants(range(first, end, EVERY), handled, double, forgotten)
 
 
-def _end(pause: Call, otherwise: int, *, lost: bool) -> int:
-    """The first instant that is not wanted any more. Of a recurrence that is not there when it is to end, and
-    that no server has `lost`, all have to come until then."""
-    if pause.what == "pause" and pause.unknown and not lost:
+def _end(pause: Call, otherwise: int) -> int:
+    """The first instant that is not wanted any more. Of a recurrence that nobody knows when it is to end, all
+    have to come until then."""
+    if pause.what == "pause" and pause.unknown:
         return max(int(pause.wall) - LATE, otherwise)
     if pause.what != "pause" or pause.next is None:
         return otherwise

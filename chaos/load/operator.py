@@ -1,7 +1,9 @@
 """An operator, who puts recurrences of every second, and redrives what has died.
 
     python -m chaos.load.operator --targets 127.0.0.1:7451 --ledgers DIR --name operator --recurrences 5 \\
-        --patience 5
+        --level fsync --patience 5
+
+An empty level asks for what the topic has; redrives do so anyway.
 
 On SIGTERM it pauses its recurrences, and goes on redriving until it is killed.
 """
@@ -30,9 +32,10 @@ PAGE = 200
 class Recurring:
     """One recurrence of every second; every instant has to come."""
 
-    def __init__(self, caller: Insistent, name: str) -> None:
+    def __init__(self, caller: Insistent, name: str, level: str) -> None:
         self._caller = caller
         self.name = name
+        self._level = level
 
     async def put(self) -> None:
         """Keep it; the ledger has its first instant."""
@@ -45,6 +48,7 @@ class Recurring:
                 payload=b'{"n":0}',
                 overlap="allow",
                 catch_up="all",
+                durability=self._level,
                 timeout=timeout,
             )
             return {"next": put.next_time.timestamp() if put.next_time else None}
@@ -103,7 +107,9 @@ async def operate(options: argparse.Namespace) -> None:
             for target in options.targets.split(",")
         ]
         caller = Insistent(clients, ledger, options.patience)
-        recurring = [Recurring(caller, f"every-second-{n}") for n in range(options.recurrences)]
+        recurring = [
+            Recurring(caller, f"every-second-{n}", options.level) for n in range(options.recurrences)
+        ]
         redriver = Redriver(clients, ledger, options.ledgers)
         for each in recurring:
             await each.put()
@@ -119,7 +125,7 @@ async def operate(options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    asyncio.run(operate(asked(targets=str, recurrences=int, patience=float)))
+    asyncio.run(operate(asked(targets=str, recurrences=int, level=str, patience=float)))
 
 
 if __name__ == "__main__":

@@ -333,9 +333,11 @@ def test_a_recurrence_that_nobody_knows_any_more_is_lost() -> None:
     assert forgotten(*range(1_010, 1_046)).judge.verdict.instants_lost == 0
 
 
-def test_a_recurrence_that_a_server_may_have_lost_ends_with_its_last_instant() -> None:
-    verdict = forgotten(1_010, 1_011).loss(9.0, 15.0).judge.verdict
-    assert (verdict.instants, verdict.instants_lost) == (2, 0)
+@pytest.mark.parametrize("seconds", [(), (1_010, 1_011)])
+def test_a_recurrence_that_a_server_may_have_lost_ends_with_its_last_instant(seconds: tuple[int]) -> None:
+    verdict = forgotten(*seconds).loss(9.0, 15.0).judge.verdict
+    assert (verdict.instants, verdict.instants_lost) == (len(seconds), 0)
+    assert verdict.lost_explained == 1
 
 
 def test_an_instant_with_two_occurrences_is_double() -> None:
