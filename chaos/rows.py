@@ -10,8 +10,9 @@ from chaos.faults.clock import ClockLeaps, ClockStepped
 from chaos.faults.disk import DiskFull, DiskSlow, MasterWithoutPower, PowerLost
 from chaos.faults.fault import Fault
 from chaos.faults.memory import MemoryFull
-from chaos.faults.network import BytesHeldBack, HalfOpen, LineDelayed, LineNarrow, LinesCut
+from chaos.faults.network import BytesHeldBack, CallsHeldBack, HalfOpen, LineDelayed, LineNarrow, LinesCut
 from chaos.faults.partitions import PartitionsChanged
+from chaos.faults.pods import PodKilled
 from chaos.faults.processes import (
     ApplicationKilled,
     FailoverAsked,
@@ -87,7 +88,7 @@ class Row:
 
 
 def relay_faults() -> list[Fault]:
-    return [RelayKilled(), RelayKilled(LEASE_TTL + 1.0), RelayEnded(), Stopped("relay")]
+    return [RelayKilled(), RelayKilled(LEASE_TTL + 1.0), PodKilled(), RelayEnded(), Stopped("relay")]
 
 
 def failovers() -> list[Fault]:
@@ -99,7 +100,7 @@ def slots() -> list[Fault]:
 
 
 def network() -> list[Fault]:
-    return [LinesCut(), LineDelayed(), LineNarrow(), HalfOpen(), BytesHeldBack()]
+    return [LinesCut(), LineDelayed(), LineNarrow(), HalfOpen(), BytesHeldBack(), CallsHeldBack()]
 
 
 def all_processes() -> list[Fault]:
@@ -210,7 +211,7 @@ ROWS: tuple[Row, ...] = (
     ),
     Row("all", "all of these processes", all_processes, "cluster", "replicas:1"),
 )
-SHORT = {"relay": 4, "server-killed-fsync": 3}
+SHORT = {"relay": 5, "server-killed-fsync": 3}
 """What the short form plays, and with how many faults; and its timers, and how many a second."""
 SHORT_TIMERS, SHORT_RATE = 300, 60.0
 

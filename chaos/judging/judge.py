@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 
 from chaos.judging.calls import Call, Calls
 from chaos.judging.clocks import ServerClocks
@@ -95,8 +96,12 @@ class Judge:
         return due / SECOND > self.clocks.latest(delivery.begins, since) + TOLERANCE
 
     def _call_of(self, delivery: Delivery) -> Call | None:
-        calls = self.calls.of_timers.get(delivery.id, [])
-        return next((call for call in calls if call.n == delivery.n), None)
+        return self._calls.get((delivery.id, delivery.n))
+
+    @cached_property
+    def _calls(self) -> dict[tuple[str, int], Call]:
+        """The calls about timers, by timer and intent."""
+        return {(call.id, call.n): call for calls in self.calls.of_timers.values() for call in calls}
 
     def _put(self, delivery: Delivery) -> float:
         """When the recurrence was put that the delivery is of."""
@@ -118,18 +123,47 @@ class Judge:
             for call in self.calls.of_timers.get(delivery.id, [])
             if call.n > delivery.n and call.acknowledged < delivery.begins
         ]
+        return next((each for each in newer if self._claimed_after(delivery, each.acknowledged)), None)
+
+    def _claimed_after(self, delivery: Delivery, moment: float) -> bool:
+        """Whether it was claimed after a moment (monotonic seconds), for sure: the lease that it carries says
+        when, and no claim is older than the due time."""
         call = self._call_of(delivery)
         claimed = delivery.deadline / SECOND - self.lease_ttl
         not_before = max(claimed, call.due / SECOND if call and call.due else claimed)
-        return next(
-            (each for each in newer if not_before > self.clocks.latest(each.acknowledged) + TOLERANCE),
-            None,
-        )
+        return not_before > self.clocks.latest(moment) + TOLERANCE
 
     @cached_property
     def undone(self) -> list[tuple[Delivery, Call]]:
         """Those that no loss explains."""
         return [pair for pair in self.overtaken if not self.losses.explain(pair[1].acknowledged)]
+
+    @cached_property
+    def ghosts(self) -> list[tuple[Delivery, Delivery]]:
+        """What came of an earlier try of a call after that had been answered OK: a first delivery of another
+        occurrence of its intent, with that of the occurrence before.
+
+        A timer has one occurrence at a time, which is named as it is claimed first. So another one that is
+        claimed later was stored later, and here this was after the answer. Only a server that has lost a
+        claim gives an occurrence another name; nobody waits until a claim is durable.
+        """
+        return [
+            (later, earlier)
+            for call, of_one in self._occurrences
+            for earlier, later in pairwise(of_one)
+            if self._claimed_after(earlier, call.acknowledged)
+            and self._claimed_after(later, earlier.begins)
+            and not self.losses.explain(earlier.begins)
+            and not self.losses.between(earlier.begins, later.begins)
+        ]
+
+    @property
+    def _occurrences(self) -> list[tuple[Call, list[Delivery]]]:
+        """The first delivery of each occurrence of a call about a timer, by their begins."""
+        first: dict[tuple[str, int], dict[str, Delivery]] = defaultdict(dict)
+        for each in self.deliveries:
+            first[each.id, each.n].setdefault(each.occurrence, each)
+        return [(self._calls[key], list(each.values())) for key, each in first.items() if key in self._calls]
 
     @cached_property
     def unasked(self) -> list[Delivery]:
@@ -192,7 +226,7 @@ class Judge:
             lost=len(self.lost),
             lost_explained=len(self.missing) - len(self.lost) + sum(each.forgotten for each in self.instants),
             early=len(self.early),
-            undone=len(self.undone) + len(self.unasked),
+            undone=len(self.undone) + len(self.ghosts) + len(self.unasked),
             undone_explained=len(self.overtaken) - len(self.undone),
             twice=twice(self.deliveries),
             uncounted=len(self.uncounted),
@@ -215,6 +249,7 @@ class Judge:
             *(f"lost: {name}, {self.missing[name]}" for name in self.lost[:3]),
             *(f"early: {each}" for each in self.early[:3]),
             *(f"undone: {each}, after {by}" for each, by in self.undone[:3]),
+            *(f"an earlier try acted: {each}, after {before}" for each, before in self.ghosts[:3]),
             *(f"unasked: {each}" for each in self.unasked[:3]),
             *(f"not counted: {each}" for each in self.uncounted[:3]),
             *(f"instants lost: {each.missing}" for each in self.instants if each.lost),
@@ -237,7 +272,8 @@ class Verdict:
     """Timers, and recurrences."""
     early: int
     undone: int
-    """Old intents that were delivered after a newer one was acknowledged, and what nobody had asked for."""
+    """Old intents that were delivered after a newer one was acknowledged, what earlier tries of a call did
+    after its answer, and what nobody had asked for."""
     undone_explained: int
     twice: int
     uncounted: int

@@ -185,6 +185,43 @@ def test_a_loss_brings_back_old_intents() -> None:
     assert judge.verdict.undone_explained == 1
 
 
+def repeated() -> Story:
+    """A call whose second try was answered OK at 2.2."""
+    return Story().ask(1.0, due=4.0).error(2.0).ask(2.1, due=4.0).ok(2.2)
+
+
+def test_an_earlier_try_that_acts_after_the_answer_is_undone() -> None:
+    """A ghost: the timer was delivered, and comes once more as something else."""
+    judge = repeated().handled(4.1, due=4.0).handled(6.0, due=4.0, occurrence="ghost").judge
+    assert [(each.begins, before.begins) for each, before in judge.ghosts] == [(6.0, 4.1)]
+    assert judge.verdict.undone == judge.verdict.broken == 1
+
+
+def test_an_earlier_try_may_have_acted_before_the_answer() -> None:
+    """What it stored was claimed before, or what the last one stored may have come late."""
+    story = Story().ask(1.0, due=1.5).error(2.0).handled(1.6, due=1.5).ask(2.1, due=1.5).ok(2.2)
+    assert not story.handled(9.0, due=1.5, occurrence="again").judge.ghosts
+
+
+def test_what_was_claimed_before_and_comes_later_is_no_ghost() -> None:
+    """It was on its way to its handler for long, and was replaced meanwhile."""
+    story = Story().ask(1.0, due=1.5).error(2.0).ask(2.1, due=1.5).ok(2.2)
+    story.handled(2.5, due=1.5, occurrence="again").handled(2.6, due=1.5, claimed=1.6)
+    assert not story.judge.ghosts
+
+
+def test_an_occurrence_that_comes_again_is_no_ghost() -> None:
+    assert not repeated().handled(4.1, due=4.0).handled(6.0, due=4.0, attempt=2).judge.ghosts
+
+
+@pytest.mark.parametrize(("safe", "at"), [(5.0, 5.5), (4.05, 7.0)])
+def test_a_claim_that_a_server_has_lost_gives_another_name(safe: float, at: float) -> None:
+    """Before the timer comes once more; or it comes from a master that has not yet heard that it is none."""
+    story = repeated().handled(4.1, due=4.0).handled(6.0, due=4.0, occurrence="another")
+    verdict = story.loss(safe, at).judge.verdict
+    assert (verdict.undone, verdict.undone_explained) == (0, 0), "no change was lost"
+
+
 def test_what_nobody_asked_for_counts_as_undone() -> None:
     judge = Story().scheduled(1.0).handled(5.1).handled(6.0, n=7, id="b").judge
     assert [each.id for each in judge.unasked] == ["b"]
