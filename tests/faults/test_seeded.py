@@ -7,7 +7,7 @@ from dataclasses import fields
 
 import pytest
 
-from chaos.judging.judge import Verdict
+from chaos.judging.verdict import Verdict
 from chaos.rows import row
 from chaos.seeded import BUGS, SeededBug, look_for
 from tests.worlds.relay.processes import ROOT
