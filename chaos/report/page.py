@@ -137,15 +137,16 @@ def conditions(known: Iterable[tuple[Row, Result]]) -> Iterator[str]:
 
 def bugs(found: Mapping[str, Result]) -> Iterator[str]:
     """What the judge made of each seeded bug."""
-    yield "| bug | row | shows as | the journal's audit |"
-    yield "|---|---|---|---|"
+    yield "| bug | row | shows as | the journal's audit | tries | took |"
+    yield "|---|---|---|---|---|---|"
     for bug in seeded.BUGS:
         told = found.get(bug.name)
         if told is None:
-            yield f"| {bug.name} | {bug.row} | not looked for yet | |"
+            yield f"| {bug.name} | {bug.row} | not looked for yet | | | |"
             continue
         shows = f"{told['found']:,} {bug.shows.replace('_', ' ')}" if told["found"] else "**not found**"
-        yield f"| {bug.name} | {bug.row} | {shows} | {told['journal']} |"
+        took = f"{told['tries']} | {told['seconds']} s"
+        yield f"| {bug.name} | {bug.row} | {shows} | {told['journal']} | {took} |"
 
 
 def told(row: Row) -> str:
