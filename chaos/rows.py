@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from chaos.faults.clock import ClockLeaps, ClockStepped
@@ -56,6 +56,8 @@ class Row:
     """What each call asks for."""
     sync: Literal["always", "everysec", "no"] = "everysec"
     """The servers' `appendfsync`."""
+    config: Mapping[str, str] = field(default_factory=dict)
+    """What else their configuration has."""
     number: int = FEW
     timers: int = 20_000
     rate: float = 100.0
@@ -166,12 +168,24 @@ ROWS: tuple[Row, ...] = (
         sync="always",
         disks=True,
     ),
+    # A master that is back on its disk has old timers delivered until Sentinel makes it a replica, unless it
+    # takes no writes without replicas. Back at once, it still has one of its two.
     Row(
         "power-replicas",
-        "the master's machine loses power, a replica takes over",
+        "the master's machine loses power, a replica takes over, and it comes back after that",
         lambda: [MasterWithoutPower()],
         "sentinel",
-        "replicas:1",
+        "replicas:2",
+        config={"min-replicas-to-write": "1"},
+        disks=True,
+    ),
+    Row(
+        "power-replicas-at-once",
+        "the master's machine loses power, and is back as a replica takes over",
+        lambda: [MasterWithoutPower(at_once=True)],
+        "sentinel",
+        "replicas:2",
+        config={"min-replicas-to-write": "2"},
         disks=True,
     ),
     Row("disk", "the disk slow, full", lambda: [DiskSlow(), DiskFull()], disks=True),

@@ -112,7 +112,7 @@ def the_world(row: Row, directory: Path, code: Path | None, seed: int) -> Iterat
 
 def config_of(row: Row) -> Mapping[str, str]:
     """The servers' configuration."""
-    own: dict[str, str] = {"appendfsync": row.sync}
+    own: dict[str, str] = {"appendfsync": row.sync, **row.config}
     if row.topology == "cluster":
         own |= {"cluster-node-timeout": "1000", "cluster-allow-replica-migration": "no"}
     return own

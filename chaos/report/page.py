@@ -149,7 +149,8 @@ def bugs(found: Mapping[str, Result]) -> Iterator[str]:
 
 
 def told(row: Row) -> str:
-    return f"{row.breaks} ({TOPOLOGIES[row.topology]}, `{row.level}`, `appendfsync {row.sync}`)"
+    config = [f"`{name} {value}`" for name, value in {"appendfsync": row.sync, **row.config}.items()]
+    return f"{row.breaks} ({', '.join([TOPOLOGIES[row.topology], f'`{row.level}`', *config])})"
 
 
 def line_of(result: Result) -> str:
