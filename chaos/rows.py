@@ -168,23 +168,14 @@ ROWS: tuple[Row, ...] = (
         sync="always",
         disks=True,
     ),
-    # A master that is back on its disk has old timers delivered until Sentinel makes it a replica, unless it
-    # takes no writes without replicas. Back at once, it still has one of its two.
     Row(
         "power-replicas",
-        "the master's machine loses power, a replica takes over, and it comes back after that",
-        lambda: [MasterWithoutPower()],
+        "the master's machine loses power, a replica takes over; it comes back after that, or in that moment",
+        lambda: [MasterWithoutPower(), MasterWithoutPower(at_once=True)],
         "sentinel",
         "replicas:2",
-        config={"min-replicas-to-write": "1"},
-        disks=True,
-    ),
-    Row(
-        "power-replicas-at-once",
-        "the master's machine loses power, and is back as a replica takes over",
-        lambda: [MasterWithoutPower(at_once=True)],
-        "sentinel",
-        "replicas:2",
+        # Back on its disk, it has old timers delivered until Sentinel makes it a replica, unless it takes no
+        # writes without all of its replicas: one of them is the new master. See 0102.
         config={"min-replicas-to-write": "2"},
         disks=True,
     ),

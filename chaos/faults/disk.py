@@ -63,7 +63,7 @@ class MasterWithoutPower(MasterKilled):
 
     def heal(self, world: World) -> None:
         if not self._at_once:
-            until_answered(lambda: self._is_followed(world), "the other replicas follow the new master", 120.0)
+            until_answered(lambda: self._is_followed(world), "the others follow the new master", 120.0)
         super().heal(world)
 
     def _is_followed(self, world: World) -> bool:
