@@ -106,7 +106,7 @@ def the_world(row: Row, directory: Path, code: Path | None, seed: int) -> Iterat
         world.until_whole()
         targets = ",".join(each.target for each in world.relays)
         world.clients = [a_client(stack, row, world, targets, n, seed) for n in range(1, CLIENTS + 1)]
-        world.clients = [*world.clients, an_operator(stack, world, targets)]
+        world.clients = [*world.clients, an_operator(stack, row, world, targets)]
         yield world
 
 
@@ -153,21 +153,29 @@ def a_client(stack: ExitStack, row: Row, world: World, targets: str, number: int
         "seed": seed * CLIENTS + number,
         "timers": -(-row.timers // CLIENTS),
         "seconds": row.timers / row.rate,
-        "level": "" if row.level == "stored" else row.level,
+        "level": asked_level(row),
         "patience": row.patience,
     }
-    pairs = [part for name, value in options.items() for part in (f"--{name}", str(value))]
-    return a_process(stack, world, "client", f"client-{number}", *pairs)
+    return a_process(stack, world, "client", f"client-{number}", *on_a_command_line(options))
 
 
-def an_operator(stack: ExitStack, world: World, targets: str) -> Process:
-    return a_process(
-        stack,
-        world,
-        "operator",
-        "operator",
-        *("--targets", targets, "--recurrences", str(RECURRENCES), "--patience", str(OPERATORS_PATIENCE)),
-    )
+def an_operator(stack: ExitStack, row: Row, world: World, targets: str) -> Process:
+    options = {
+        "targets": targets,
+        "recurrences": RECURRENCES,
+        "level": asked_level(row),
+        "patience": OPERATORS_PATIENCE,
+    }
+    return a_process(stack, world, "operator", "operator", *on_a_command_line(options))
+
+
+def asked_level(row: Row) -> str:
+    """What each call asks for; nothing, where that is what the topic has anyway."""
+    return "" if row.level == "stored" else row.level
+
+
+def on_a_command_line(options: Mapping[str, object]) -> list[str]:
+    return [part for name, value in options.items() for part in (f"--{name}", str(value))]
 
 
 def a_process(stack: ExitStack, world: World, module: str, name: str, *options: str) -> Process:

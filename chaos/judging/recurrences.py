@@ -53,11 +53,12 @@ def instants(
 
 
 def _of_one(calls: Sequence[Call], seen: Mapping[int, list[Delivery]], losses: Losses) -> Instants:
-    put = calls[0]
-    if put.open or put.next is None:
+    put, pause = calls[0], calls[-1]
+    gone = pause.what == "pause" and not pause.open and pause.next is None
+    if put.open or put.next is None or (gone and losses.explain(put.acknowledged)):
         return Instants((), frozenset(), 0)
     first = min([round(put.next), *seen])
-    end = _end(calls[-1], max(seen, default=first) + EVERY)
+    end = _end(pause, max(seen, default=first) + EVERY)
     handled = frozenset(
         instant for instant, found in seen.items() if any(each.outcome == "ack" for each in found)
     )
@@ -71,8 +72,10 @@ def _of_one(calls: Sequence[Call], seen: Mapping[int, list[Delivery]], losses: L
 
 def _end(pause: Call, otherwise: int) -> int:
     """The first instant that is not wanted any more."""
-    if pause.what != "pause" or pause.next is None:
+    if pause.what != "pause" or pause.open:
         return otherwise
+    if pause.next is None:
+        return int(pause.wall) - LATE
     if pause.acknowledged - pause.tries[0] < QUICK:
         return round(pause.next)
     return min(round(pause.next), int(pause.wall) - LATE)

@@ -310,6 +310,15 @@ def test_the_last_instant_before_the_pause_counts() -> None:
     assert recurring(1_010, until=1_012).judge.verdict.instants_lost == 1
 
 
+def test_a_recurrence_that_is_gone_has_lost_its_instants() -> None:
+    """Its pause finds none; but for a recurrence whose put a loss explains."""
+    story = Story().ask(9.9, id="r", what="put").ok(10.0, id="r", next=1_010.0)
+    story.ask(50.0, 2, id="r", what="pause").ok(50.1, 2, id="r", next=None)
+    assert story.judge.verdict.instants_lost == 35, "up to five seconds before"
+    assert story.loss(12.0, 13.0).judge.verdict.instants_lost == 35
+    assert story.loss(9.0, 13.0).judge.verdict.instants_lost == 0
+
+
 def test_a_pause_that_was_repeated_may_have_acted_before() -> None:
     """It was asked for at 1,050. What came till shortly before that had to come."""
     story = recurring(*range(1_010, 1_045))
