@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
@@ -41,18 +41,29 @@ class Instants:
 
 
 def instants(
-    recurrences: Mapping[str, Sequence[Call]], found: Iterable[Delivery], losses: Losses
+    recurrences: Mapping[str, Sequence[Call]],
+    found: Iterable[Delivery],
+    losses: Losses,
+    claimed: Callable[[Delivery], float],
 ) -> list[Instants]:
-    """One entry for each recurrence."""
+    """One entry for each recurrence. `claimed`: when a delivery was (monotonic seconds)."""
     seen: dict[str, dict[int, list[Delivery]]] = defaultdict(lambda: defaultdict(list))
     for each in found:
         name, _, when = each.id.partition("@")
         if name in recurrences:
             seen[name][round(datetime.fromisoformat(when).timestamp())].append(each)
-    return [_of_one(calls, seen[name], losses) for name, calls in recurrences.items()]
+    for of_one in seen.values():
+        for its in of_one.values():
+            its.sort(key=claimed)  # an older one may begin later
+    return [_of_one(calls, seen[name], losses, claimed) for name, calls in recurrences.items()]
 
 
-def _of_one(calls: Sequence[Call], seen: Mapping[int, list[Delivery]], losses: Losses) -> Instants:
+def _of_one(
+    calls: Sequence[Call],
+    seen: Mapping[int, list[Delivery]],
+    losses: Losses,
+    claimed: Callable[[Delivery], float],
+) -> Instants:
     put, pause = calls[0], calls[-1]
     gone = pause.what == "pause" and not pause.open and pause.next is None
     if put.open or put.next is None or (gone and losses.explain(put.acknowledged)):
@@ -63,7 +74,7 @@ def _of_one(calls: Sequence[Call], seen: Mapping[int, list[Delivery]], losses: L
         instant for instant, found in seen.items() if any(each.outcome == "ack" for each in found)
     )
     double = sum(
-        earlier.occurrence != later.occurrence and not losses.between(earlier.begins, later.begins)
+        earlier.occurrence != later.occurrence and not losses.between(claimed(earlier), claimed(later))
         for found in seen.values()
         for earlier, later in pairwise(found)
     )

@@ -228,6 +228,25 @@ def test_a_receipt_that_was_lost_with_a_server_explains_an_attempt() -> None:
     assert (verdict.uncounted, verdict.uncounted_explained) == (0, 1)
 
 
+def test_a_loss_of_long_ago_explains_no_attempt() -> None:
+    assert Story().scheduled(1.0).loss(2.0, 3.0).begin(5.1).handled(7.5).judge.verdict.uncounted == 1
+
+
+@pytest.mark.parametrize(("since", "until", "explained"), [(5.0, 7.0, 1), (2.0, 5.0, 0), (8.0, 9.0, 0)])
+def test_a_receipt_that_could_not_be_written_explains_an_attempt(
+    since: float, until: float, explained: int
+) -> None:
+    """The handler began at 5.1, and the server was away until its lease was over."""
+    verdict = Story().scheduled(1.0).begin(5.1).handled(7.5).away(since, until).judge.verdict
+    assert (verdict.uncounted, verdict.uncounted_explained) == (1 - explained, explained)
+
+
+def test_an_attempt_of_a_lease_that_was_lost_before_is_none() -> None:
+    """It began when the next one had been claimed already, and its relay did not know of that."""
+    story = Story().scheduled(1.0).begin(8.0, claimed=5.1).handled(8.5, claimed=7.5, by="of-two")
+    assert not story.judge.repeated
+
+
 def test_an_attempt_that_skips_a_number_was_counted_without_a_handler() -> None:
     story = Story().scheduled(1.0).handled(5.1, outcome="nack").handled(7.5, attempt=3)
     assert story.judge.verdict.uncounted == 0
@@ -333,8 +352,23 @@ def test_an_instant_with_two_occurrences_is_double() -> None:
     story = recurring(1_010, 1_011)
     story.handled(20.0, n=0, id="r@1970-01-01T00:16:50Z", due=10.0, occurrence="another")
     assert story.judge.verdict.instants_double == story.judge.verdict.broken == 1
-    assert story.loss(30.0, 31.0).judge.verdict.instants_double == 1
+    assert story.loss(3.0, 4.0).loss(30.0, 31.0).judge.verdict.instants_double == 1
     assert story.loss(9.9, 15.0).judge.verdict.instants_double == 0
+
+
+def test_an_instant_that_two_masters_had_is_not_double() -> None:
+    """Until a master that was replaced knows that, both give out what is due; whichever does so first."""
+    story = recurring(1_010, 1_011)
+    story.handled(20.0, n=0, id="r@1970-01-01T00:16:50Z", due=10.0, occurrence="another", claimed=19.0)
+    assert story.loss(25.0, 30.0, why="split").judge.verdict.instants_double == 1
+    assert story.loss(18.0, 30.0, why="split").judge.verdict.instants_double == 0
+
+
+def test_instants_are_told_apart_by_their_claims() -> None:
+    """What was claimed first may begin last."""
+    story = recurring(1_010, 1_011)
+    story.handled(20.0, n=0, id="r@1970-01-01T00:16:50Z", due=10.0, occurrence="another", claimed=10.05)
+    assert story.loss(10.0, 10.07).judge.verdict.instants_double == 0
 
 
 def test_an_instant_that_is_delivered_again_is_not_double() -> None:
