@@ -121,7 +121,7 @@ def not_durable(setting: str, lack: str) -> Finding:
     return Finding("durability", "wrong", f"{setting}{lack.removeprefix('durability')}; relays do not start")
 
 
-def may_come_back(setting: str, level: Durability, facts: ServerFacts) -> Iterator[Finding]:
+def may_come_back(setting: str, level: Durability, facts: ServerFacts) -> Iterator[Finding]:  # see 0102
     """Report a setting that asks for replicas, at a master that Sentinel may replace."""
     if level.replicas and not facts.stops_alone:
         words = (
