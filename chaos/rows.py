@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from chaos.faults.clock import ClockLeaps, ClockStepped
@@ -57,6 +57,8 @@ class Row:
     """What each call asks for."""
     sync: Literal["always", "everysec", "no"] = "everysec"
     """The servers' `appendfsync`."""
+    config: Mapping[str, str] = field(default_factory=dict)
+    """What else their configuration has."""
     number: int = FEW
     timers: int = 20_000
     rate: float = 100.0
@@ -169,10 +171,13 @@ ROWS: tuple[Row, ...] = (
     ),
     Row(
         "power-replicas",
-        "the master's machine loses power, a replica takes over",
-        lambda: [MasterWithoutPower()],
+        "the master's machine loses power, a replica takes over; it comes back after that, or in that moment",
+        lambda: [MasterWithoutPower(), MasterWithoutPower(at_once=True)],
         "sentinel",
-        "replicas:1",
+        "replicas:2",
+        # Back on its disk, it has old timers delivered until Sentinel makes it a replica, unless it takes no
+        # writes without all of its replicas: one of them is the new master. See 0102.
+        config={"min-replicas-to-write": "2"},
         disks=True,
     ),
     Row("disk", "the disk slow, full", lambda: [DiskSlow(), DiskFull()], disks=True),

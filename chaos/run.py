@@ -114,7 +114,7 @@ def the_world(row: Row, directory: Path, code: Path | None, seed: int) -> Iterat
 
 def config_of(row: Row) -> Mapping[str, str]:
     """The servers' configuration."""
-    own: dict[str, str] = {"appendfsync": row.sync}
+    own: dict[str, str] = {"appendfsync": row.sync, **row.config}
     if row.topology == "cluster":
         own |= {"cluster-node-timeout": "1000", "cluster-allow-replica-migration": "no"}
     return own
@@ -155,29 +155,29 @@ def a_client(stack: ExitStack, row: Row, world: World, targets: str, number: int
         "seed": seed * CLIENTS + number,
         "timers": -(-row.timers // CLIENTS),
         "seconds": row.timers / row.rate,
-        "level": level_of(row),
+        "level": asked_level(row),
         "patience": row.patience,
     }
-    return a_process(stack, world, "client", f"client-{number}", *as_options(options))
+    return a_process(stack, world, "client", f"client-{number}", *on_a_command_line(options))
 
 
 def an_operator(stack: ExitStack, row: Row, world: World, targets: str) -> Process:
     options = {
         "targets": targets,
         "recurrences": RECURRENCES,
-        "level": level_of(row),
+        "level": asked_level(row),
         "patience": OPERATORS_PATIENCE,
     }
-    return a_process(stack, world, "operator", "operator", *as_options(options))
+    return a_process(stack, world, "operator", "operator", *on_a_command_line(options))
 
 
-def level_of(row: Row) -> str:
-    """What calls ask for; empty for what the topic has."""
+def asked_level(row: Row) -> str:
+    """What each call asks for; nothing, where that is what the topic has anyway."""
     return "" if row.level == "stored" else row.level
 
 
-def as_options(given: Mapping[str, Any]) -> list[str]:
-    return [part for name, value in given.items() for part in (f"--{name}", str(value))]
+def on_a_command_line(options: Mapping[str, object]) -> list[str]:
+    return [part for name, value in options.items() for part in (f"--{name}", str(value))]
 
 
 def a_process(stack: ExitStack, world: World, module: str, name: str, *options: str) -> Process:

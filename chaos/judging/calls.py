@@ -29,8 +29,6 @@ class Call:
     """When the last try began that was answered OK: what it stored was stored after that."""
     next: float | None = None
     """Of a recurrence: the next instant by the answer (unix seconds)."""
-    unknown: bool = False
-    """Whether nobody knew what it was about."""
 
     @property
     def open(self) -> bool:
@@ -54,8 +52,6 @@ class Calls:
                 call.tries.append(entry["at"])
             elif entry["kind"] == "answer" and not entry["ok"]:
                 self.errors[entry["code"]] += 1
-                if entry["code"] == "NOT_FOUND" and entry["id"]:
-                    found[entry["id"], entry["n"]].unknown = True
             elif entry["kind"] == "answer":
                 call = found[entry["id"], entry["n"]]
                 call.acknowledged = entry["at"]

@@ -154,8 +154,7 @@ class Judge:
             for earlier, later in pairwise(of_one)
             if self._claimed_after(earlier, call.acknowledged)
             and self._claimed_after(later, earlier.begins)
-            and not self.losses.explain(earlier.begins)
-            and not self.losses.between(earlier.begins, later.begins)
+            and not self.losses.between(self._claimed(earlier), self._claimed(later))
         ]
 
     @property
@@ -180,18 +179,29 @@ class Judge:
 
     @cached_property
     def repeated(self) -> list[tuple[Delivery, Delivery]]:
-        """Attempts whose number came again, each with the delivery that has it."""
-        return uncounted(self.deliveries)
+        """Attempts whose number came again, each with the delivery that has it. One that began when that was
+        claimed already, as where a lease was lost, can't have counted for it."""
+        return [
+            (earlier, later)
+            for earlier, later in uncounted(self.deliveries)
+            if self._claimed(later) > earlier.begins
+        ]
 
     @cached_property
     def uncounted(self) -> list[Delivery]:
         """Attempts that were not counted, and whose receipt was lost neither with its relay nor with a
-        server."""
+        server, and could be written because none was away."""
         return [
             earlier
             for earlier, later in self.repeated
-            if not self._died_soon(earlier) and not self.losses.between(earlier.begins, later.begins)
+            if not self._died_soon(earlier)
+            and not self.losses.between(self._claimed(earlier), self._claimed(later))
+            and not self.clocks.away(earlier.begins, self._claimed(later))
         ]
+
+    def _claimed(self, delivery: Delivery) -> float:
+        """When it was claimed (monotonic)."""
+        return self.clocks.monotonic(delivery.deadline / SECOND - self.lease_ttl)
 
     def _died_soon(self, delivery: Delivery) -> bool:
         """Whether its relay died before it had surely written down the receipt."""
@@ -204,7 +214,7 @@ class Judge:
 
     @cached_property
     def instants(self) -> list[Instants]:
-        return instants(self.calls.of_recurrences, self.deliveries, self.losses)
+        return instants(self.calls.of_recurrences, self.deliveries, self.losses, self._claimed)
 
     # --------------------------------------------------------------------- verdict
 

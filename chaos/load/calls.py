@@ -29,12 +29,9 @@ class Insistent:
         self._patience = patience
         """Seconds that the first try of a call may take."""
 
-    async def ask(
-        self, timer_id: str, act: Act, *, once: bool = False, final: str = "", **what: Any
-    ) -> dict[str, Any] | None:
+    async def ask(self, timer_id: str, act: Act, *, once: bool = False, **what: Any) -> dict[str, Any] | None:
         """The answer. With `once` the call is given up after a first error, and None comes back: whether it
-        has acted is open, and that it will not any more is certain. An error with the code `final` is an
-        answer, too, and None comes back."""
+        has acted is open, and that it will not any more is certain."""
         for number in itertools.count():
             patience = self._patience * min(MORE**number, MOST)
             self._ledger.write("ask", id=timer_id, **what)
@@ -46,8 +43,6 @@ class Insistent:
                 self._ledger.write(
                     "answer", id=timer_id, n=what["n"], ok=False, code=code, said=error.message
                 )
-                if code == final:
-                    return None
                 await asyncio.sleep(max(ends - time.monotonic(), 0.0))
                 if once:
                     return None

@@ -3,8 +3,6 @@
     python -m chaos.load.operator --targets 127.0.0.1:7451 --ledgers DIR --name operator --recurrences 5 \\
         --level fsync --patience 5
 
-An empty level asks for what the topic has; redrives do so anyway.
-
 On SIGTERM it pauses its recurrences, and goes on redriving until it is killed.
 """
 
@@ -22,7 +20,7 @@ from chaos.load.application import SEEN, seen
 from chaos.load.asked import asked
 from chaos.load.calls import Insistent
 from chaos.world import TOPIC
-from relay.client import CallError, RelayClient
+from relay.client import CallError, NotFound, RelayClient
 
 PAUSE = 0.5
 """Seconds between two looks for dead letters."""
@@ -56,13 +54,17 @@ class Recurring:
         await self._caller.ask(self.name, act, n=1, what="put")
 
     async def pause(self) -> None:
-        """End it; the ledger has the first instant that does not come, or that nobody knows it any more."""
+        """End it; the ledger has the first instant that does not come, or none if there is no such
+        recurrence: servers may have lost it."""
 
         async def act(client: RelayClient, _: float) -> dict[str, Any]:
-            stands = await client.recurrences.pause(TOPIC, self.name)
+            try:
+                stands = await client.recurrences.pause(TOPIC, self.name, durability=self._level)
+            except NotFound:
+                return {"next": None}
             return {"next": stands.next_time.timestamp() if stands.next_time else None}
 
-        await self._caller.ask(self.name, act, final="NOT_FOUND", n=2, what="pause")
+        await self._caller.ask(self.name, act, n=2, what="pause")
 
 
 class Redriver:

@@ -214,11 +214,11 @@ def test_an_occurrence_that_comes_again_is_no_ghost() -> None:
     assert not repeated().handled(4.1, due=4.0).handled(6.0, due=4.0, attempt=2).judge.ghosts
 
 
-@pytest.mark.parametrize(("safe", "at"), [(5.0, 5.5), (4.05, 7.0)])
-def test_a_claim_that_a_server_has_lost_gives_another_name(safe: float, at: float) -> None:
+@pytest.mark.parametrize(("safe", "at", "why"), [(5.0, 5.5, "lag"), (4.05, 7.0, "split")])
+def test_a_claim_that_a_server_has_lost_gives_another_name(safe: float, at: float, why: str) -> None:
     """Before the timer comes once more; or it comes from a master that has not yet heard that it is none."""
     story = repeated().handled(4.1, due=4.0).handled(6.0, due=4.0, occurrence="another")
-    verdict = story.loss(safe, at).judge.verdict
+    verdict = story.loss(safe, at, why=why).judge.verdict
     assert (verdict.undone, verdict.undone_explained) == (0, 0), "no change was lost"
 
 
@@ -263,6 +263,25 @@ def test_a_receipt_that_was_lost_with_its_relay_explains_an_attempt(died: float,
 def test_a_receipt_that_was_lost_with_a_server_explains_an_attempt() -> None:
     verdict = Story().scheduled(1.0).begin(5.1).loss(5.0, 6.0).handled(7.5).judge.verdict
     assert (verdict.uncounted, verdict.uncounted_explained) == (0, 1)
+
+
+def test_a_loss_of_long_ago_explains_no_attempt() -> None:
+    assert Story().scheduled(1.0).loss(2.0, 3.0).begin(5.1).handled(7.5).judge.verdict.uncounted == 1
+
+
+@pytest.mark.parametrize(("since", "until", "explained"), [(5.0, 7.0, 1), (2.0, 5.0, 0), (8.0, 9.0, 0)])
+def test_a_receipt_that_could_not_be_written_explains_an_attempt(
+    since: float, until: float, explained: int
+) -> None:
+    """The handler began at 5.1, and the server was away until its lease was over."""
+    verdict = Story().scheduled(1.0).begin(5.1).handled(7.5).away(since, until).judge.verdict
+    assert (verdict.uncounted, verdict.uncounted_explained) == (1 - explained, explained)
+
+
+def test_an_attempt_of_a_lease_that_was_lost_before_is_none() -> None:
+    """It began when the next one had been claimed already, and its relay did not know of that."""
+    story = Story().scheduled(1.0).begin(8.0, claimed=5.1).handled(8.5, claimed=7.5, by="of-two")
+    assert not story.judge.repeated
 
 
 def test_an_attempt_that_skips_a_number_was_counted_without_a_handler() -> None:
@@ -347,6 +366,16 @@ def test_the_last_instant_before_the_pause_counts() -> None:
     assert recurring(1_010, until=1_012).judge.verdict.instants_lost == 1
 
 
+def test_a_recurrence_that_is_gone_has_lost_its_instants() -> None:
+    """Its pause finds none; but for a recurrence whose put a loss explains."""
+    story = Story().ask(9.9, id="r", what="put").ok(10.0, id="r", next=1_010.0)
+    story.ask(50.0, 2, id="r", what="pause").ok(50.1, 2, id="r", next=None)
+    assert story.judge.verdict.instants_lost == 35, "up to five seconds before"
+    assert story.loss(12.0, 13.0).judge.verdict.instants_lost == 35
+    verdict = story.loss(9.0, 13.0).judge.verdict
+    assert (verdict.instants_lost, verdict.lost_explained) == (0, 1)
+
+
 def test_a_pause_that_was_repeated_may_have_acted_before() -> None:
     """It was asked for at 1,050. What came till shortly before that had to come."""
     story = recurring(*range(1_010, 1_045))
@@ -357,32 +386,27 @@ def test_a_pause_that_was_repeated_may_have_acted_before() -> None:
     assert story.judge.verdict.instants_lost == 1
 
 
-def forgotten(*seconds: int) -> Story:
-    """The same, and nobody knows the recurrence when it is to be paused, at 1,050."""
-    story = recurring(*seconds)
-    story.entries.pop()
-    return story.error(50.1, 2, id="r", code="NOT_FOUND")
-
-
-def test_a_recurrence_that_nobody_knows_any_more_is_lost() -> None:
-    """Till shortly before its pause, and not only till its last instant."""
-    assert forgotten(1_010, 1_011).judge.verdict.instants_lost == 1_045 - 1_012
-    assert forgotten(*range(1_010, 1_046)).judge.verdict.instants_lost == 0
-
-
-@pytest.mark.parametrize("seconds", [(), (1_010, 1_011)])
-def test_a_recurrence_that_a_server_may_have_lost_ends_with_its_last_instant(seconds: tuple[int]) -> None:
-    verdict = forgotten(*seconds).loss(9.0, 15.0).judge.verdict
-    assert (verdict.instants, verdict.instants_lost) == (len(seconds), 0)
-    assert verdict.lost_explained == 1
-
-
 def test_an_instant_with_two_occurrences_is_double() -> None:
     story = recurring(1_010, 1_011)
     story.handled(20.0, n=0, id="r@1970-01-01T00:16:50Z", due=10.0, occurrence="another")
     assert story.judge.verdict.instants_double == story.judge.verdict.broken == 1
-    assert story.loss(30.0, 31.0).judge.verdict.instants_double == 1
+    assert story.loss(3.0, 4.0).loss(30.0, 31.0).judge.verdict.instants_double == 1
     assert story.loss(9.9, 15.0).judge.verdict.instants_double == 0
+
+
+def test_an_instant_that_two_masters_had_is_not_double() -> None:
+    """Until a master that was replaced knows that, both give out what is due; whichever does so first."""
+    story = recurring(1_010, 1_011)
+    story.handled(20.0, n=0, id="r@1970-01-01T00:16:50Z", due=10.0, occurrence="another", claimed=19.0)
+    assert story.loss(25.0, 30.0, why="split").judge.verdict.instants_double == 1
+    assert story.loss(18.0, 30.0, why="split").judge.verdict.instants_double == 0
+
+
+def test_instants_are_told_apart_by_their_claims() -> None:
+    """What was claimed first may begin last."""
+    story = recurring(1_010, 1_011)
+    story.handled(20.0, n=0, id="r@1970-01-01T00:16:50Z", due=10.0, occurrence="another", claimed=10.05)
+    assert story.loss(10.0, 10.07).judge.verdict.instants_double == 0
 
 
 def test_an_instant_that_is_delivered_again_is_not_double() -> None:

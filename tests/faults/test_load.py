@@ -8,13 +8,12 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any, cast
 
-import grpc
 import pytest
 
-from chaos.ledger import Ledger, lines
+from chaos.ledger import Ledger
 from chaos.load import client
 from chaos.load.calls import Insistent
-from relay.client import CallError, RelayClient
+from relay.client import RelayClient
 
 
 class Relay:
@@ -32,27 +31,7 @@ class Relay:
 
 
 async def at_once(_: float) -> None:
-    """Lives, and pauses between tries, take seconds otherwise."""
-
-
-async def test_a_call_ends_with_the_error_that_is_its_answer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whoever asks for what is not there any more asks once; any other error is met by a next try."""
-    monkeypatch.setattr(asyncio, "sleep", at_once)
-    errors = [
-        CallError("away", code=grpc.StatusCode.UNAVAILABLE),
-        CallError("gone", code=grpc.StatusCode.NOT_FOUND),
-    ]
-
-    async def act(*_: Any) -> dict[str, Any]:
-        raise errors.pop(0)
-
-    ledger = Ledger(tmp_path, "operator")
-    caller = Insistent([cast("RelayClient", Relay())], ledger, 3.0)
-    assert await caller.ask("r", act, final="NOT_FOUND", n=2, what="pause") is None
-    answers = [entry for entry in lines(tmp_path / "operator.jsonl") if entry["kind"] == "answer"]
-    assert [each["code"] for each in answers] == ["UNAVAILABLE", "NOT_FOUND"]
+    """Lives take seconds otherwise."""
 
 
 async def test_every_payload_has_the_text_by_which_calls_are_held_back(
