@@ -6,7 +6,7 @@ Relay's own, and nothing is believed that Relay says of itself.
 
     ask     a try begins: id, n (the intent: 1 is the timer's first call, and so on), what, due, level
     answer  … and is over: id, n, ok; of an error code and said (its words), otherwise reached, and next of a
-            recurrence's put or pause
+            recurrence's put or pause; none of a pause that has found no recurrence
     begin   a handler begins: id, n, due, attempt, occurrence, deadline (the lease's), relay
     end     … and ends: the same, and outcome
     clock   a server's clock was read: port, time, master, sent and heard (when it was asked, and answered)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from chaos.faults.clock import ClockLeaps, ClockStepped
 from chaos.faults.disk import DiskFull, DiskSlow, MasterWithoutPower, PowerLost
 from chaos.faults.fault import Fault
 from chaos.faults.memory import MemoryFull
-from chaos.faults.network import BytesHeldBack, HalfOpen, LineDelayed, LineNarrow, LinesCut
+from chaos.faults.network import BytesHeldBack, CallsHeldBack, HalfOpen, LineDelayed, LineNarrow, LinesCut
 from chaos.faults.partitions import PartitionsChanged
+from chaos.faults.pods import PodKilled
 from chaos.faults.processes import (
     ApplicationKilled,
     FailoverAsked,
@@ -56,6 +57,8 @@ class Row:
     """What each call asks for."""
     sync: Literal["always", "everysec", "no"] = "everysec"
     """The servers' `appendfsync`."""
+    config: Mapping[str, str] = field(default_factory=dict)
+    """What else their configuration has."""
     number: int = FEW
     timers: int = 20_000
     rate: float = 100.0
@@ -87,7 +90,7 @@ class Row:
 
 
 def relay_faults() -> list[Fault]:
-    return [RelayKilled(), RelayKilled(LEASE_TTL + 1.0), RelayEnded(), Stopped("relay")]
+    return [RelayKilled(), RelayKilled(LEASE_TTL + 1.0), PodKilled(), RelayEnded(), Stopped("relay")]
 
 
 def failovers() -> list[Fault]:
@@ -99,7 +102,7 @@ def slots() -> list[Fault]:
 
 
 def network() -> list[Fault]:
-    return [LinesCut(), LineDelayed(), LineNarrow(), HalfOpen(), BytesHeldBack()]
+    return [LinesCut(), LineDelayed(), LineNarrow(), HalfOpen(), BytesHeldBack(), CallsHeldBack()]
 
 
 def all_processes() -> list[Fault]:
@@ -168,10 +171,13 @@ ROWS: tuple[Row, ...] = (
     ),
     Row(
         "power-replicas",
-        "the master's machine loses power, a replica takes over",
-        lambda: [MasterWithoutPower()],
+        "the master's machine loses power, a replica takes over; it comes back after that, or in that moment",
+        lambda: [MasterWithoutPower(), MasterWithoutPower(at_once=True)],
         "sentinel",
-        "replicas:1",
+        "replicas:2",
+        # Back on its disk, it has old timers delivered until Sentinel makes it a replica, unless it takes no
+        # writes without all of its replicas: one of them is the new master. See 0102.
+        config={"min-replicas-to-write": "2"},
         disks=True,
     ),
     Row("disk", "the disk slow, full", lambda: [DiskSlow(), DiskFull()], disks=True),
@@ -210,7 +216,7 @@ ROWS: tuple[Row, ...] = (
     ),
     Row("all", "all of these processes", all_processes, "cluster", "replicas:1"),
 )
-SHORT = {"relay": 4, "server-killed-fsync": 3}
+SHORT = {"relay": 5, "server-killed-fsync": 3}
 """What the short form plays, and with how many faults; and its timers, and how many a second."""
 SHORT_TIMERS, SHORT_RATE = 300, 60.0
 

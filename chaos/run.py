@@ -10,7 +10,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -36,6 +36,7 @@ from tests.worlds.waiting import eventually
 NAMES = "one", "two"
 """The relays."""
 CLIENTS = 2
+CALLERS = *(f"client-{n}" for n in range(1, CLIENTS + 1)), "operator"
 RECURRENCES = 5
 OPERATORS_PATIENCE = 5.0
 """Seconds that a call of the operator may take."""
@@ -72,6 +73,7 @@ def run(row: Row, seed: int, tell: Tell, *, code: Path | None = None, keep: Path
         with the_world(row, directory, code, seed) as world:
             nemesis = Nemesis(world, row.faults(), row.number, seed)
             row.prepare(world)
+            until_loaded(world)
             nemesis.run(tell)
             tell("all faults are over")
             end_load(world)
@@ -106,13 +108,13 @@ def the_world(row: Row, directory: Path, code: Path | None, seed: int) -> Iterat
         world.until_whole()
         targets = ",".join(each.target for each in world.relays)
         world.clients = [a_client(stack, row, world, targets, n, seed) for n in range(1, CLIENTS + 1)]
-        world.clients = [*world.clients, an_operator(stack, world, targets)]
+        world.clients = [*world.clients, an_operator(stack, row, world, targets)]
         yield world
 
 
 def config_of(row: Row) -> Mapping[str, str]:
     """The servers' configuration."""
-    own: dict[str, str] = {"appendfsync": row.sync}
+    own: dict[str, str] = {"appendfsync": row.sync, **row.config}
     if row.topology == "cluster":
         own |= {"cluster-node-timeout": "1000", "cluster-allow-replica-migration": "no"}
     return own
@@ -153,21 +155,29 @@ def a_client(stack: ExitStack, row: Row, world: World, targets: str, number: int
         "seed": seed * CLIENTS + number,
         "timers": -(-row.timers // CLIENTS),
         "seconds": row.timers / row.rate,
-        "level": "" if row.level == "stored" else row.level,
+        "level": asked_level(row),
         "patience": row.patience,
     }
-    pairs = [part for name, value in options.items() for part in (f"--{name}", str(value))]
-    return a_process(stack, world, "client", f"client-{number}", *pairs)
+    return a_process(stack, world, "client", f"client-{number}", *on_a_command_line(options))
 
 
-def an_operator(stack: ExitStack, world: World, targets: str) -> Process:
-    return a_process(
-        stack,
-        world,
-        "operator",
-        "operator",
-        *("--targets", targets, "--recurrences", str(RECURRENCES), "--patience", str(OPERATORS_PATIENCE)),
-    )
+def an_operator(stack: ExitStack, row: Row, world: World, targets: str) -> Process:
+    options = {
+        "targets": targets,
+        "recurrences": RECURRENCES,
+        "level": asked_level(row),
+        "patience": OPERATORS_PATIENCE,
+    }
+    return a_process(stack, world, "operator", "operator", *on_a_command_line(options))
+
+
+def asked_level(row: Row) -> str:
+    """What each call asks for; nothing, where that is what the topic has anyway."""
+    return "" if row.level == "stored" else row.level
+
+
+def on_a_command_line(options: Mapping[str, object]) -> list[str]:
+    return [part for name, value in options.items() for part in (f"--{name}", str(value))]
 
 
 def a_process(stack: ExitStack, world: World, module: str, name: str, *options: str) -> Process:
@@ -192,23 +202,30 @@ def port_of(target: str) -> int:
     return int(target.rpartition(":")[2])
 
 
-# ------------------------------------------------------------------------------- the end
+# ------------------------------------------------------------------------- begin and end
+
+
+def until_loaded(world: World) -> None:
+    """Until each caller was answered, and each handler has begun: what breaks before that breaks nothing, and
+    processes take seconds to start. Raises AssertionError."""
+    handlers = [f"of-{each.name}" for each in world.relays]
+    eventually(lambda: said(world, "answer", CALLERS) == len(CALLERS), "all callers are answered")
+    eventually(lambda: said(world, "begin", handlers) == len(handlers), "all handlers have begun")
 
 
 def end_load(world: World) -> None:
     """Until all timers are written and all callers have had their last answer. Raises AssertionError."""
     callers = world.clients[:CLIENTS]
-    eventually(lambda: said(world, "written") == CLIENTS, "all timers are written", WRITING)
+    eventually(lambda: said(world, "written", CALLERS) == CLIENTS, "all timers are written", WRITING)
     for each in world.clients:
         each.signal(signal.SIGTERM)
-    eventually(lambda: said(world, "done") == CLIENTS + 1, "all callers have ended", WRITING)
+    eventually(lambda: said(world, "done", CALLERS) == len(CALLERS), "all callers have ended", WRITING)
     for each in callers:
         assert each.wait() == 0, each.output()[-2000:]
 
 
-def said(world: World, kind: str) -> int:
-    """How many callers have written such a line."""
-    names = [*(f"client-{n}" for n in range(1, CLIENTS + 1)), "operator"]
+def said(world: World, kind: str, names: Iterable[str]) -> int:
+    """How many of these have written such a line."""
     paths = [world.directory / f"{name}.jsonl" for name in names]
     return sum(any(entry["kind"] == kind for entry in ledger.lines(path)) for path in paths if path.exists())
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from random import Random
 
 from chaos.faults.processes import MasterKilled
+from chaos.topologies import in_step
 from chaos.under.disk import Disk
 from chaos.world import World
+from tests.sentinels import until_answered
 from tests.servers import RunningServer
 from tests.worlds.waiting import eventually
 
@@ -48,13 +50,25 @@ class PowerLost:
 
 
 class MasterWithoutPower(MasterKilled):
-    """The machine of a master loses power; a replica takes its place, and it comes back as a replica."""
+    """The machine of a master loses power, and a replica takes its place. It comes back when the other
+    replicas follow that one; or at once, when no Sentinel knows yet that there is another master."""
 
-    name = "power lost, failover"
+    def __init__(self, *, at_once: bool = False) -> None:
+        self.name = "power lost, failover, back at once" if at_once else "power lost, failover"
+        self._at_once = at_once
 
     def strike(self, world: World, chance: Random) -> None:
         super().strike(world, chance)
         world.disks[self._master.port].lose_power(torn(chance))
+
+    def heal(self, world: World) -> None:
+        if not self._at_once:
+            until_answered(lambda: self._is_followed(world), "the others follow the new master", 120.0)
+        super().heal(world)
+
+    def _is_followed(self, world: World) -> bool:
+        others = len(world.servers.all) - 2
+        return self._is_replaced(world) and any(in_step(each, others) for each in world.servers.masters)
 
 
 class DiskSlow:

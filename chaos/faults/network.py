@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from random import Random
 
+from chaos.load.client import PAYLOAD
 from chaos.world import Line, World
 
 
@@ -84,4 +85,22 @@ class BytesHeldBack:
     def heal(self, world: World) -> None:
         if self._hang_up:
             self._line.hang_up()
+        self._line.release()
+
+
+class CallsHeldBack:
+    """Calls that store timers wait on their way to a server, each on a connection of its own, until callers
+    have given them up and repeated them by the other relay. Then they arrive, behind what was answered since.
+    All else passes, so a relay has the server's time, and goes on calling."""
+
+    name = "calls held back"
+    seconds = 3.5, 8.0  # callers wait for 3
+
+    def strike(self, world: World, chance: Random) -> None:
+        its = chance.choice(list(world.to_servers.values()))
+        self._line = chance.choice(list(its.values()))
+        self._line.hold(PAYLOAD)
+
+    def heal(self, world: World) -> None:
+        self._line.hang_up()
         self._line.release()

@@ -11,13 +11,16 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from chaos.ledger import Entry
 
 LONGEST = 10.0
 """Seconds after which a clock's distance is measured again: clocks are slewed, and drift."""
+SILENCE = 0.5
+"""Seconds without an answer after which a server counts as away."""
 MICROSECOND = 1e-6
 """What a server's clock leaves out when it is read."""
 
@@ -44,6 +47,7 @@ class ServerClocks:
             if entry["kind"] == "clock":
                 readings[entry["port"]].append(entry)
         self._stretches = [stretch for of_one in readings.values() for stretch in stretches(of_one)]
+        self._gaps = [gap for of_one in readings.values() for gap in gaps(of_one)]
 
     def latest(self, until: float, since: float = -math.inf) -> float:
         """The latest time (unix seconds) that a master's clock can have shown between two moments of the
@@ -56,6 +60,26 @@ class ServerClocks:
             ),
             default=-math.inf,
         )
+
+    def monotonic(self, instant: float) -> float:
+        """When (by the monotonic clock) a master's clock showed this (unix seconds), as far as is known."""
+        found = [instant - each.most for each in self._stretches]
+        fitting = (
+            at for at, each in zip(found, self._stretches, strict=True) if each.begins <= at <= each.ends
+        )
+        return next(fitting, found[-1] if found else instant)
+
+    def away(self, since: float, until: float) -> bool:
+        """Whether some master did not answer at some moment between these two."""
+        return any(begins <= until and ends >= since for begins, ends in self._gaps)
+
+
+def gaps(readings: list[Entry]) -> Iterator[tuple[float, float]]:
+    """From when to when one server, which was a master before or after it, did not answer. It is read some
+    twenty times a second."""
+    for before, after in pairwise(readings):
+        if after["heard"] - before["heard"] > SILENCE and (before["master"] or after["master"]):
+            yield before["heard"], after["heard"]
 
 
 def stretches(readings: list[Entry]) -> list[Stretch]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 from chaos.judging.calls import Call, Calls
 from chaos.judging.clocks import ServerClocks
@@ -20,6 +21,7 @@ from chaos.judging.deliveries import (
 )
 from chaos.judging.losses import Losses
 from chaos.judging.recurrences import Instants, instants
+from chaos.judging.verdict import Verdict
 from chaos.ledger import Entry
 from relay.core.instants import SECOND
 
@@ -95,8 +97,12 @@ class Judge:
         return due / SECOND > self.clocks.latest(delivery.begins, since) + TOLERANCE
 
     def _call_of(self, delivery: Delivery) -> Call | None:
-        calls = self.calls.of_timers.get(delivery.id, [])
-        return next((call for call in calls if call.n == delivery.n), None)
+        return self._calls.get((delivery.id, delivery.n))
+
+    @cached_property
+    def _calls(self) -> dict[tuple[str, int], Call]:
+        """The calls about timers, by timer and intent."""
+        return {(call.id, call.n): call for calls in self.calls.of_timers.values() for call in calls}
 
     def _put(self, delivery: Delivery) -> float:
         """When the recurrence was put that the delivery is of."""
@@ -118,18 +124,46 @@ class Judge:
             for call in self.calls.of_timers.get(delivery.id, [])
             if call.n > delivery.n and call.acknowledged < delivery.begins
         ]
+        return next((each for each in newer if self._claimed_after(delivery, each.acknowledged)), None)
+
+    def _claimed_after(self, delivery: Delivery, moment: float) -> bool:
+        """Whether it was claimed after a moment (monotonic seconds), for sure: the lease that it carries says
+        when, and no claim is older than the due time."""
         call = self._call_of(delivery)
         claimed = delivery.deadline / SECOND - self.lease_ttl
         not_before = max(claimed, call.due / SECOND if call and call.due else claimed)
-        return next(
-            (each for each in newer if not_before > self.clocks.latest(each.acknowledged) + TOLERANCE),
-            None,
-        )
+        return not_before > self.clocks.latest(moment) + TOLERANCE
 
     @cached_property
     def undone(self) -> list[tuple[Delivery, Call]]:
         """Those that no loss explains."""
         return [pair for pair in self.overtaken if not self.losses.explain(pair[1].acknowledged)]
+
+    @cached_property
+    def ghosts(self) -> list[tuple[Delivery, Delivery]]:
+        """What came of an earlier try of a call after that had been answered OK: a first delivery of another
+        occurrence of its intent, with that of the occurrence before.
+
+        A timer has one occurrence at a time, which is named as it is claimed first. So another one that is
+        claimed later was stored later, and here this was after the answer. Only a server that has lost a
+        claim gives an occurrence another name; nobody waits until a claim is durable.
+        """
+        return [
+            (later, earlier)
+            for call, of_one in self._occurrences
+            for earlier, later in pairwise(of_one)
+            if self._claimed_after(earlier, call.acknowledged)
+            and self._claimed_after(later, earlier.begins)
+            and not self.losses.between(self._claimed(earlier), self._claimed(later))
+        ]
+
+    @property
+    def _occurrences(self) -> list[tuple[Call, list[Delivery]]]:
+        """The first delivery of each occurrence of a call about a timer, by their begins."""
+        first: dict[tuple[str, int], dict[str, Delivery]] = defaultdict(dict)
+        for each in self.deliveries:
+            first[each.id, each.n].setdefault(each.occurrence, each)
+        return [(self._calls[key], list(each.values())) for key, each in first.items() if key in self._calls]
 
     @cached_property
     def unasked(self) -> list[Delivery]:
@@ -145,18 +179,29 @@ class Judge:
 
     @cached_property
     def repeated(self) -> list[tuple[Delivery, Delivery]]:
-        """Attempts whose number came again, each with the delivery that has it."""
-        return uncounted(self.deliveries)
+        """Attempts whose number came again, each with the delivery that has it. One that began when that was
+        claimed already, as where a lease was lost, can't have counted for it."""
+        return [
+            (earlier, later)
+            for earlier, later in uncounted(self.deliveries)
+            if self._claimed(later) > earlier.begins
+        ]
 
     @cached_property
     def uncounted(self) -> list[Delivery]:
         """Attempts that were not counted, and whose receipt was lost neither with its relay nor with a
-        server."""
+        server, and could be written because none was away."""
         return [
             earlier
             for earlier, later in self.repeated
-            if not self._died_soon(earlier) and not self.losses.between(earlier.begins, later.begins)
+            if not self._died_soon(earlier)
+            and not self.losses.between(self._claimed(earlier), self._claimed(later))
+            and not self.clocks.away(earlier.begins, self._claimed(later))
         ]
+
+    def _claimed(self, delivery: Delivery) -> float:
+        """When it was claimed (monotonic)."""
+        return self.clocks.monotonic(delivery.deadline / SECOND - self.lease_ttl)
 
     def _died_soon(self, delivery: Delivery) -> bool:
         """Whether its relay died before it had surely written down the receipt."""
@@ -169,7 +214,7 @@ class Judge:
 
     @cached_property
     def instants(self) -> list[Instants]:
-        return instants(self.calls.of_recurrences, self.deliveries, self.losses)
+        return instants(self.calls.of_recurrences, self.deliveries, self.losses, self._claimed)
 
     # --------------------------------------------------------------------- verdict
 
@@ -190,9 +235,9 @@ class Judge:
             changes=sum(not each.open for calls in timers for each in calls[1:]),
             deliveries=len(self.deliveries),
             lost=len(self.lost),
-            lost_explained=len(self.missing) - len(self.lost),
+            lost_explained=len(self.missing) - len(self.lost) + sum(each.forgotten for each in self.instants),
             early=len(self.early),
-            undone=len(self.undone) + len(self.unasked),
+            undone=len(self.undone) + len(self.ghosts) + len(self.unasked),
             undone_explained=len(self.overtaken) - len(self.undone),
             twice=twice(self.deliveries),
             uncounted=len(self.uncounted),
@@ -215,54 +260,11 @@ class Judge:
             *(f"lost: {name}, {self.missing[name]}" for name in self.lost[:3]),
             *(f"early: {each}" for each in self.early[:3]),
             *(f"undone: {each}, after {by}" for each, by in self.undone[:3]),
+            *(f"an earlier try acted: {each}, after {before}" for each, before in self.ghosts[:3]),
             *(f"unasked: {each}" for each in self.unasked[:3]),
             *(f"not counted: {each}" for each in self.uncounted[:3]),
             *(f"instants lost: {each.missing}" for each in self.instants if each.lost),
         ]
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """The columns of a row. What a loss explains, as the nemesis measured it, is counted apart."""
-
-    acknowledged: int
-    """Calls that were answered OK."""
-    timers: int
-    """Timers with such a call."""
-    changes: int
-    """Moves and cancels that were answered OK."""
-    deliveries: int
-    lost: int
-    lost_explained: int
-    early: int
-    undone: int
-    """Old intents that were delivered after a newer one was acknowledged, and what nobody had asked for."""
-    undone_explained: int
-    twice: int
-    uncounted: int
-    uncounted_explained: int
-    """Attempts whose receipt may have been lost with the relay that held it, or with a server."""
-    overcounted: int
-    stretch: float
-    """The longest time without a delivery (seconds)."""
-    redelivered: int
-    redelivery_first: float
-    """The longest time from a relay's death to the first delivery of what it held (seconds)."""
-    redelivery: float
-    """The same to the last one. What was in flight comes one by one, see 0003."""
-    instants: int
-    instants_lost: int
-    instants_double: int
-    lags: dict[str, float]
-    """The longest time (seconds) for which what servers answered was not safe when it was lost, by its
-    reason; see `chaos.judging.losses`."""
-    errors: dict[str, int]
-    examples: list[str] = field(default_factory=list)
-
-    @property
-    def broken(self) -> int:
-        """How many promises were broken that hold whatever happens."""
-        return self.lost + self.early + self.undone + self.instants_lost + self.instants_double
 
 
 def _is_met(calls: Sequence[Call], last: Call, handled: Sequence[Delivery]) -> bool:

@@ -39,8 +39,14 @@ class Losses:
         return any(each.safe <= answered <= each.at + LATE_ANSWER for each in self.all)
 
     def between(self, earlier: float, later: float) -> bool:
-        """Whether what happened at the first moment may have been undone by the second."""
-        return any(each.safe <= earlier + LATE_ANSWER and each.at <= later for each in self.all)
+        """Whether what servers did at the first moment was not known to be safe, and may have been undone by
+        the second; or one of both was at a master that was replaced already."""
+        return any(
+            each.safe <= later and earlier <= each.at
+            if each.why == "split"
+            else each.safe <= earlier + LATE_ANSWER and earlier <= each.at <= later
+            for each in self.all
+        )
 
     @property
     def lags(self) -> dict[str, float]:

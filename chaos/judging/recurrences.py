@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
@@ -29,6 +29,8 @@ class Instants:
     handled: frozenset[int]
     double: int
     """How many came as two occurrences, and were not brought back by a loss."""
+    forgotten: bool = False
+    """Whether the recurrence was gone when it was to end, and a loss explains that."""
 
     @property
     def missing(self) -> list[int]:
@@ -41,28 +43,41 @@ class Instants:
 
 
 def instants(
-    recurrences: Mapping[str, Sequence[Call]], found: Iterable[Delivery], losses: Losses
+    recurrences: Mapping[str, Sequence[Call]],
+    found: Iterable[Delivery],
+    losses: Losses,
+    claimed: Callable[[Delivery], float],
 ) -> list[Instants]:
-    """One entry for each recurrence."""
+    """One entry for each recurrence. `claimed`: when a delivery was (monotonic seconds)."""
     seen: dict[str, dict[int, list[Delivery]]] = defaultdict(lambda: defaultdict(list))
     for each in found:
         name, _, when = each.id.partition("@")
         if name in recurrences:
             seen[name][round(datetime.fromisoformat(when).timestamp())].append(each)
-    return [_of_one(calls, seen[name], losses) for name, calls in recurrences.items()]
+    for of_one in seen.values():
+        for its in of_one.values():
+            its.sort(key=claimed)  # an older one may begin later
+    return [_of_one(calls, seen[name], losses, claimed) for name, calls in recurrences.items()]
 
 
-def _of_one(calls: Sequence[Call], seen: Mapping[int, list[Delivery]], losses: Losses) -> Instants:
-    put = calls[0]
-    if put.open or put.next is None:
-        return Instants((), frozenset(), 0)
+def _of_one(
+    calls: Sequence[Call],
+    seen: Mapping[int, list[Delivery]],
+    losses: Losses,
+    claimed: Callable[[Delivery], float],
+) -> Instants:
+    put, pause = calls[0], calls[-1]
+    gone = pause.what == "pause" and not pause.open and pause.next is None
+    forgotten = gone and losses.explain(put.acknowledged)
+    if put.open or put.next is None or forgotten:
+        return Instants((), frozenset(), 0, forgotten)
     first = min([round(put.next), *seen])
-    end = _end(calls[-1], max(seen, default=first) + EVERY)
+    end = _end(pause, max(seen, default=first) + EVERY)
     handled = frozenset(
         instant for instant, found in seen.items() if any(each.outcome == "ack" for each in found)
     )
     double = sum(
-        earlier.occurrence != later.occurrence and not losses.between(earlier.begins, later.begins)
+        earlier.occurrence != later.occurrence and not losses.between(claimed(earlier), claimed(later))
         for found in seen.values()
         for earlier, later in pairwise(found)
     )
@@ -71,8 +86,10 @@ def _of_one(calls: Sequence[Call], seen: Mapping[int, list[Delivery]], losses: L
 
 def _end(pause: Call, otherwise: int) -> int:
     """The first instant that is not wanted any more."""
-    if pause.what != "pause" or pause.next is None:
+    if pause.what != "pause" or pause.open:
         return otherwise
+    if pause.next is None:
+        return int(pause.wall) - LATE
     if pause.acknowledged - pause.tries[0] < QUICK:
         return round(pause.next)
     return min(round(pause.next), int(pause.wall) - LATE)

@@ -1,7 +1,7 @@
 """An operator, who puts recurrences of every second, and redrives what has died.
 
     python -m chaos.load.operator --targets 127.0.0.1:7451 --ledgers DIR --name operator --recurrences 5 \\
-        --patience 5
+        --level fsync --patience 5
 
 On SIGTERM it pauses its recurrences, and goes on redriving until it is killed.
 """
@@ -20,7 +20,7 @@ from chaos.load.application import SEEN, seen
 from chaos.load.asked import asked
 from chaos.load.calls import Insistent
 from chaos.world import TOPIC
-from relay.client import CallError, RelayClient
+from relay.client import CallError, NotFound, RelayClient
 
 PAUSE = 0.5
 """Seconds between two looks for dead letters."""
@@ -30,9 +30,10 @@ PAGE = 200
 class Recurring:
     """One recurrence of every second; every instant has to come."""
 
-    def __init__(self, caller: Insistent, name: str) -> None:
+    def __init__(self, caller: Insistent, name: str, level: str) -> None:
         self._caller = caller
         self.name = name
+        self._level = level
 
     async def put(self) -> None:
         """Keep it; the ledger has its first instant."""
@@ -45,6 +46,7 @@ class Recurring:
                 payload=b'{"n":0}',
                 overlap="allow",
                 catch_up="all",
+                durability=self._level,
                 timeout=timeout,
             )
             return {"next": put.next_time.timestamp() if put.next_time else None}
@@ -52,10 +54,14 @@ class Recurring:
         await self._caller.ask(self.name, act, n=1, what="put")
 
     async def pause(self) -> None:
-        """End it; the ledger has the first instant that does not come."""
+        """End it; the ledger has the first instant that does not come, or none if there is no such
+        recurrence: servers may have lost it."""
 
         async def act(client: RelayClient, _: float) -> dict[str, Any]:
-            stands = await client.recurrences.pause(TOPIC, self.name)
+            try:
+                stands = await client.recurrences.pause(TOPIC, self.name, durability=self._level)
+            except NotFound:
+                return {"next": None}
             return {"next": stands.next_time.timestamp() if stands.next_time else None}
 
         await self._caller.ask(self.name, act, n=2, what="pause")
@@ -103,7 +109,9 @@ async def operate(options: argparse.Namespace) -> None:
             for target in options.targets.split(",")
         ]
         caller = Insistent(clients, ledger, options.patience)
-        recurring = [Recurring(caller, f"every-second-{n}") for n in range(options.recurrences)]
+        recurring = [
+            Recurring(caller, f"every-second-{n}", options.level) for n in range(options.recurrences)
+        ]
         redriver = Redriver(clients, ledger, options.ledgers)
         for each in recurring:
             await each.put()
@@ -119,7 +127,7 @@ async def operate(options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    asyncio.run(operate(asked(targets=str, recurrences=int, patience=float)))
+    asyncio.run(operate(asked(targets=str, recurrences=int, level=str, patience=float)))
 
 
 if __name__ == "__main__":

@@ -66,7 +66,7 @@ def cells(row: Row, result: Result) -> Iterator[str]:
     """One row of the table."""
     verdict = result["verdict"]
     yield row.breaks if result["ok"] else f"**failed**: {row.breaks}"
-    yield TOPOLOGIES[result["topology"]]
+    yield ", ".join([TOPOLOGIES[result["topology"]], *settings(row.config)])
     yield f"`{result['level']}`"
     yield f"{verdict['acknowledged']:,}"
     yield zero(verdict["lost"], verdict["timers"], verdict["lost_explained"])
@@ -137,19 +137,26 @@ def conditions(known: Iterable[tuple[Row, Result]]) -> Iterator[str]:
 
 def bugs(found: Mapping[str, Result]) -> Iterator[str]:
     """What the judge made of each seeded bug."""
-    yield "| bug | row | shows as | the journal's audit |"
-    yield "|---|---|---|---|"
+    yield "| bug | row | shows as | the journal's audit | tries | took |"
+    yield "|---|---|---|---|---|---|"
     for bug in seeded.BUGS:
         told = found.get(bug.name)
         if told is None:
-            yield f"| {bug.name} | {bug.row} | not looked for yet | |"
+            yield f"| {bug.name} | {bug.row} | not looked for yet | | | |"
             continue
         shows = f"{told['found']:,} {bug.shows.replace('_', ' ')}" if told["found"] else "**not found**"
-        yield f"| {bug.name} | {bug.row} | {shows} | {told['journal']} |"
+        took = f"{told['tries']} | {told['seconds']} s"
+        yield f"| {bug.name} | {bug.row} | {shows} | {told['journal']} | {took} |"
 
 
 def told(row: Row) -> str:
-    return f"{row.breaks} ({TOPOLOGIES[row.topology]}, `{row.level}`, `appendfsync {row.sync}`)"
+    servers = [TOPOLOGIES[row.topology], f"`{row.level}`", *settings({"appendfsync": row.sync, **row.config})]
+    return f"{row.breaks} ({', '.join(servers)})"
+
+
+def settings(config: Mapping[str, str]) -> Iterator[str]:
+    """A server's settings, one after the other."""
+    return (f"`{name} {value}`" for name, value in config.items())
 
 
 def line_of(result: Result) -> str:

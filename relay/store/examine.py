@@ -48,6 +48,8 @@ class ServerFacts:
     """How many slots of a Cluster it has."""
     replicas: int
     """How many replicas are connected to it."""
+    stops_alone: bool
+    """Whether it refuses writes while it has no replica, by `min-replicas-to-write`."""
     one_of_several: bool
     """Whether it is a node of a Cluster, and the URL takes it for a server that has everything."""
     policy: str
@@ -83,6 +85,7 @@ def _facts(
         place=place,
         slots=slots,
         replicas=int(info.get("connected_slaves", 0)),
+        stops_alone="min_slaves_good_slaves" in info,  # which it only tells if it goes by that
         one_of_several=one_of_several,
         policy=str(info.get("maxmemory_policy", "noeviction")),
         memory_used=int(info.get("used_memory", 0)),

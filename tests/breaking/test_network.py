@@ -7,9 +7,15 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from random import Random
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from chaos.faults.network import CallsHeldBack
+from chaos.load.client import PAYLOAD
+from chaos.world import World
 from tests.ghosts.slow_line import SlowLine
 from tests.servers import RunningServer
 from tests.worlds.waiting import eventually
@@ -142,3 +148,23 @@ def test_a_ghost(valkey: RunningServer) -> None:
         line.release()
         eventually(lambda: client.get("ghost") == b"first", "the first command has run")
         client.delete("ghost")
+
+
+def test_calls_that_store_timers_are_held_back_and_all_else_passes(valkey: RunningServer) -> None:
+    """Their relay is cut off from them before they arrive."""
+    with SlowLine(valkey.port) as line, valkey.client() as client:
+        world, fault = (
+            cast("World", SimpleNamespace(to_servers={"one": {valkey.port: line}})),
+            CallsHeldBack(),
+        )
+        fault.strike(world, Random(1))
+        with speaking(line) as caller, speaking(line) as other:
+            caller.sendall(b"SET call '" + PAYLOAD.encode() + b"'\r\n")
+            eventually(lambda: line.holds, "the call is on its way")
+            other.sendall(b"EXISTS call\r\n")
+            assert other.recv(100) == b":0\r\n"
+            fault.heal(world)
+            assert caller.recv(100) == b""
+            eventually(lambda: client.get("call") == PAYLOAD.encode(), "the call has run")
+            other.sendall(b"DEL call\r\n")
+            assert other.recv(100) == b":1\r\n"

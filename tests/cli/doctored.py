@@ -19,6 +19,7 @@ WELL = ServerFacts(
     place="",
     slots=0,
     replicas=0,
+    stops_alone=False,
     one_of_several=False,
     policy="noeviction",
     memory_used=1,

@@ -36,8 +36,9 @@ from relay.store.partitions.recurrences import RedisRecurrences
 from relay.store.server.blocking import BlockingServer
 from relay.store.server.server import Server
 from relay.store.timeline.calendars import RedisCalendars
-from tests.cli.doctored import WELL, Seen, server
+from tests.cli.doctored import AOF, WELL, Seen, server
 from tests.missing import need
+from tests.sentinels import Group
 from tests.servers import Kind, RunningServer, free_port
 from tests.tls import Authority
 from tests.worlds.waiting import eventually
@@ -209,6 +210,22 @@ def test_durability(doctor: Any, config: dict[str, str], words: str) -> None:
     for line in others:
         assert line["result"] == "wrong"
         assert line["message"].startswith("topics.orders.durability: fsync needs ")
+
+
+def test_a_master_that_may_come_back(doctor: Any) -> None:
+    """Behind Sentinel, who asks for replicas is told to have a master without any refuse writes."""
+    topics = {"orders": {"durability": "replicas:1"}, "mails": {"durability": "fsync"}}
+    with Group(config=AOF) as group:
+        before = doctor(group.url, topics=topics)
+        alone = doctor(group.servers[0], topics=topics)  # nothing is known to replace it
+        for each in group.servers:
+            each.control.config_set("min-replicas-to-write", 1)
+        after = doctor(group.url, topics=topics)
+    (note,) = (line["message"] for line in before.all_of("durability") if line["result"] == "note")
+    assert note.startswith("topics.orders.durability: replicas:1 outlives a failover only if")
+    assert "min-replicas-to-write" in note
+    for seen in (alone, after):
+        assert (seen.code, seen.of("durability")[0]) == (0, "ok")
 
 
 def test_full(doctor: Any) -> None:

@@ -22,8 +22,8 @@ class Story:
 
     def __init__(self, *, until: float = 60.0) -> None:
         self.entries: list[Entry] = []
-        for n in range(int(until) + 1):
-            self.clock(float(n))
+        for n in range(4 * int(until) + 1):
+            self.clock(n / 4)
 
     def write(self, kind: str, at: float, **fields: Any) -> Self:
         self.entries.append({"kind": kind, "at": at, **fields})
@@ -81,8 +81,15 @@ class Story:
         begun = self.begin(at, n, due, **how).entries[-1]
         return self.write(**{**begun, "kind": "end", "at": at + 0.01, "outcome": outcome})
 
-    def loss(self, safe: float, at: float) -> Self:
-        return self.write("loss", at, safe=safe, why="lag", lag=at - safe)
+    def loss(self, safe: float, at: float, *, why: str = "lag") -> Self:
+        return self.write("loss", at, safe=safe, why=why, lag=at - safe)
+
+    def away(self, since: float, until: float) -> Self:
+        """The server does not answer between these."""
+        self.entries = [
+            each for each in self.entries if each["kind"] != "clock" or not since < each["at"] < until
+        ]
+        return self
 
     @property
     def judge(self) -> Judge:

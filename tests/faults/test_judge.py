@@ -185,6 +185,43 @@ def test_a_loss_brings_back_old_intents() -> None:
     assert judge.verdict.undone_explained == 1
 
 
+def repeated() -> Story:
+    """A call whose second try was answered OK at 2.2."""
+    return Story().ask(1.0, due=4.0).error(2.0).ask(2.1, due=4.0).ok(2.2)
+
+
+def test_an_earlier_try_that_acts_after_the_answer_is_undone() -> None:
+    """A ghost: the timer was delivered, and comes once more as something else."""
+    judge = repeated().handled(4.1, due=4.0).handled(6.0, due=4.0, occurrence="ghost").judge
+    assert [(each.begins, before.begins) for each, before in judge.ghosts] == [(6.0, 4.1)]
+    assert judge.verdict.undone == judge.verdict.broken == 1
+
+
+def test_an_earlier_try_may_have_acted_before_the_answer() -> None:
+    """What it stored was claimed before, or what the last one stored may have come late."""
+    story = Story().ask(1.0, due=1.5).error(2.0).handled(1.6, due=1.5).ask(2.1, due=1.5).ok(2.2)
+    assert not story.handled(9.0, due=1.5, occurrence="again").judge.ghosts
+
+
+def test_what_was_claimed_before_and_comes_later_is_no_ghost() -> None:
+    """It was on its way to its handler for long, and was replaced meanwhile."""
+    story = Story().ask(1.0, due=1.5).error(2.0).ask(2.1, due=1.5).ok(2.2)
+    story.handled(2.5, due=1.5, occurrence="again").handled(2.6, due=1.5, claimed=1.6)
+    assert not story.judge.ghosts
+
+
+def test_an_occurrence_that_comes_again_is_no_ghost() -> None:
+    assert not repeated().handled(4.1, due=4.0).handled(6.0, due=4.0, attempt=2).judge.ghosts
+
+
+@pytest.mark.parametrize(("safe", "at", "why"), [(5.0, 5.5, "lag"), (4.05, 7.0, "split")])
+def test_a_claim_that_a_server_has_lost_gives_another_name(safe: float, at: float, why: str) -> None:
+    """Before the timer comes once more; or it comes from a master that has not yet heard that it is none."""
+    story = repeated().handled(4.1, due=4.0).handled(6.0, due=4.0, occurrence="another")
+    verdict = story.loss(safe, at, why=why).judge.verdict
+    assert (verdict.undone, verdict.undone_explained) == (0, 0), "no change was lost"
+
+
 def test_what_nobody_asked_for_counts_as_undone() -> None:
     judge = Story().scheduled(1.0).handled(5.1).handled(6.0, n=7, id="b").judge
     assert [each.id for each in judge.unasked] == ["b"]
@@ -226,6 +263,25 @@ def test_a_receipt_that_was_lost_with_its_relay_explains_an_attempt(died: float,
 def test_a_receipt_that_was_lost_with_a_server_explains_an_attempt() -> None:
     verdict = Story().scheduled(1.0).begin(5.1).loss(5.0, 6.0).handled(7.5).judge.verdict
     assert (verdict.uncounted, verdict.uncounted_explained) == (0, 1)
+
+
+def test_a_loss_of_long_ago_explains_no_attempt() -> None:
+    assert Story().scheduled(1.0).loss(2.0, 3.0).begin(5.1).handled(7.5).judge.verdict.uncounted == 1
+
+
+@pytest.mark.parametrize(("since", "until", "explained"), [(5.0, 7.0, 1), (2.0, 5.0, 0), (8.0, 9.0, 0)])
+def test_a_receipt_that_could_not_be_written_explains_an_attempt(
+    since: float, until: float, explained: int
+) -> None:
+    """The handler began at 5.1, and the server was away until its lease was over."""
+    verdict = Story().scheduled(1.0).begin(5.1).handled(7.5).away(since, until).judge.verdict
+    assert (verdict.uncounted, verdict.uncounted_explained) == (1 - explained, explained)
+
+
+def test_an_attempt_of_a_lease_that_was_lost_before_is_none() -> None:
+    """It began when the next one had been claimed already, and its relay did not know of that."""
+    story = Story().scheduled(1.0).begin(8.0, claimed=5.1).handled(8.5, claimed=7.5, by="of-two")
+    assert not story.judge.repeated
 
 
 def test_an_attempt_that_skips_a_number_was_counted_without_a_handler() -> None:
@@ -310,6 +366,16 @@ def test_the_last_instant_before_the_pause_counts() -> None:
     assert recurring(1_010, until=1_012).judge.verdict.instants_lost == 1
 
 
+def test_a_recurrence_that_is_gone_has_lost_its_instants() -> None:
+    """Its pause finds none; but for a recurrence whose put a loss explains."""
+    story = Story().ask(9.9, id="r", what="put").ok(10.0, id="r", next=1_010.0)
+    story.ask(50.0, 2, id="r", what="pause").ok(50.1, 2, id="r", next=None)
+    assert story.judge.verdict.instants_lost == 35, "up to five seconds before"
+    assert story.loss(12.0, 13.0).judge.verdict.instants_lost == 35
+    verdict = story.loss(9.0, 13.0).judge.verdict
+    assert (verdict.instants_lost, verdict.lost_explained) == (0, 1)
+
+
 def test_a_pause_that_was_repeated_may_have_acted_before() -> None:
     """It was asked for at 1,050. What came till shortly before that had to come."""
     story = recurring(*range(1_010, 1_045))
@@ -324,8 +390,23 @@ def test_an_instant_with_two_occurrences_is_double() -> None:
     story = recurring(1_010, 1_011)
     story.handled(20.0, n=0, id="r@1970-01-01T00:16:50Z", due=10.0, occurrence="another")
     assert story.judge.verdict.instants_double == story.judge.verdict.broken == 1
-    assert story.loss(30.0, 31.0).judge.verdict.instants_double == 1
+    assert story.loss(3.0, 4.0).loss(30.0, 31.0).judge.verdict.instants_double == 1
     assert story.loss(9.9, 15.0).judge.verdict.instants_double == 0
+
+
+def test_an_instant_that_two_masters_had_is_not_double() -> None:
+    """Until a master that was replaced knows that, both give out what is due; whichever does so first."""
+    story = recurring(1_010, 1_011)
+    story.handled(20.0, n=0, id="r@1970-01-01T00:16:50Z", due=10.0, occurrence="another", claimed=19.0)
+    assert story.loss(25.0, 30.0, why="split").judge.verdict.instants_double == 1
+    assert story.loss(18.0, 30.0, why="split").judge.verdict.instants_double == 0
+
+
+def test_instants_are_told_apart_by_their_claims() -> None:
+    """What was claimed first may begin last."""
+    story = recurring(1_010, 1_011)
+    story.handled(20.0, n=0, id="r@1970-01-01T00:16:50Z", due=10.0, occurrence="another", claimed=10.05)
+    assert story.loss(10.0, 10.07).judge.verdict.instants_double == 0
 
 
 def test_an_instant_that_is_delivered_again_is_not_double() -> None:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from chaos import ledger, nemesis
+from chaos import ledger, nemesis, run
+from chaos.faults.pods import is_at_work
 from chaos.ledger import Ledger
 from chaos.nemesis import Nemesis
 from chaos.world import World
+from tests.faults.stories import Story
 
 
 class Told:
@@ -96,3 +101,37 @@ def test_a_ledger_goes_on_where_a_process_died(tmp_path: Path) -> None:
         own.write(kind)
         own.close()
     assert [entry["kind"] for entry in ledger.read(tmp_path)] == ["ready", "begin"]
+
+
+def test_nothing_breaks_before_there_is_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The nemesis begins once each caller was answered and each handler has begun."""
+    world = cast("World", SimpleNamespace(directory=tmp_path, relays=[SimpleNamespace(name="one")]))
+    writers = [("answer", name) for name in run.CALLERS] + [("begin", "of-one")]
+
+    def eventually(ask: Callable[[], bool], what: str) -> None:
+        while not ask():
+            assert writers, f"nothing is left that could say that {what}"
+            kind, name = writers.pop(0)
+            Ledger(tmp_path, name).write(kind)
+
+    monkeypatch.setattr(run, "eventually", eventually)
+    run.until_loaded(world)
+    assert not writers, "it was waited for all of them"
+
+
+def test_a_pod_is_killed_while_a_handler_is_at_work(tmp_path: Path) -> None:
+    """For so long already; not after its end, and not once its application has died and is ready again."""
+    path = tmp_path / "of-one.jsonl"
+    assert not is_at_work(path, 0.5, 10.0), "there was no application yet"
+    story = Story(until=-1.0).write("ready", 1.0).begin(5.0)
+
+    def at_work(now: float) -> bool:
+        path.write_text("".join(f"{json.dumps(entry)}\n" for entry in story.entries), encoding="utf-8")
+        return is_at_work(path, 0.5, now)
+
+    assert not at_work(5.4)
+    assert at_work(5.6)
+    story.write("ready", 6.0)
+    assert not at_work(6.1)
+    story.handled(7.0)
+    assert not at_work(8.0)

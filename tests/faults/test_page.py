@@ -75,6 +75,13 @@ def test_a_row_says_what_was_seen() -> None:
     assert f"{zeros} 7 | 3; 2 explained | 1.2 s | 2.5 to 8.2 s | 0, 0 of 500 |" in line
 
 
+def test_a_row_names_what_its_servers_need() -> None:
+    """In the table, and where what was lost is explained."""
+    text = page([result_of("power-replicas", lags={"split": 10.0})])
+    assert "| master, 2 replicas, 3 Sentinels, `min-replicas-to-write 2` | `replicas:2` |" in text
+    assert "3 Sentinels, `replicas:2`, `appendfsync everysec`, `min-replicas-to-write 2`): 0 changes" in text
+
+
 def test_a_row_that_failed_says_so() -> None:
     failed = result_of("relay", ok=False, lost=1)
     assert "**failed**: relays killed" in page([failed])

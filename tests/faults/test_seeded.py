@@ -7,9 +7,9 @@ from dataclasses import fields
 
 import pytest
 
-from chaos.judging.judge import Verdict
+from chaos.judging.verdict import Verdict
 from chaos.rows import row
-from chaos.seeded import BUGS, SeededBug, look_for
+from chaos.seeded import BUGS, SeededBug, look_for, shown
 from tests.worlds.relay.processes import ROOT
 
 
@@ -30,6 +30,23 @@ def test_its_text_stands_in_the_code(bug: SeededBug) -> None:
         made = change.made_in(ROOT)
         if change.file.endswith(".py"):
             compile(made, change.file, "exec")
+
+
+@pytest.mark.parametrize("shows", ["lost", "undone"])
+def test_no_loss_is_an_excuse_where_nothing_may_be_lost(shows: str) -> None:
+    """A bug by which an OK says too much shows in what servers lose, and there the ledgers explain it."""
+    verdict = {shows: 1, f"{shows}_explained": 4}
+    assert shown(verdict, shows, may_lose=False) == 5
+    assert shown(verdict, shows, may_lose=True) == 1
+
+
+def test_a_receipt_that_was_lost_is_an_excuse() -> None:
+    assert shown({"uncounted": 1, "uncounted_explained": 4}, "uncounted", may_lose=False) == 1
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name.replace(" ", "-"))
+def test_the_fault_that_it_names_is_one_of_its_row(bug: SeededBug) -> None:
+    assert not bug.fault or any(bug.fault in each.name for each in row(bug.row).faults())
 
 
 @pytest.mark.chaos

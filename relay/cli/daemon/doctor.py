@@ -17,6 +17,7 @@ from relay.cli.terminal.exits import FAILURE, OK, UNAVAILABLE
 from relay.cli.terminal.redis_connection import advice, unheeded
 from relay.core.dispatch import Dispatch
 from relay.core.durability import MOST_REPLICAS, Durability
+from relay.core.endpoints.redis_url import parse
 from relay.core.endpoints.secrets import mask
 from relay.core.errors import ServiceError, StoreError, StoreRefused, StoreUnavailable, UnfitServer
 from relay.settings import Settings, SettingsError, doubtful, load
@@ -206,6 +207,9 @@ async def _durability(
         for setting, level in policies.durabilities().items():
             if lacks := await lack(level):
                 yield doctor_findings.not_durable(setting, lacks)
+            elif parse(settings.redis.location).master:
+                for finding in doctor_findings.may_come_back(setting, level, nodes[0]):
+                    yield finding
     except StoreError as failure:
         yield Finding("durability", "note", f"can't be looked at: {explain(failure)}")
 

@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias
 
 from relay.cli.terminal import output
 from relay.core.dispatch import DispatchState
+from relay.core.durability import Durability
 from relay.core.instants import SECOND
 from relay.core.partitions import Layout
 from relay.core.policy import TopicPolicy
@@ -118,6 +119,16 @@ def durability(given: Mapping[str, str], replicas: int) -> Finding:
 def not_durable(setting: str, lack: str) -> Finding:
     """Report a setting that asks for what the server can't give."""
     return Finding("durability", "wrong", f"{setting}{lack.removeprefix('durability')}; relays do not start")
+
+
+def may_come_back(setting: str, level: Durability, facts: ServerFacts) -> Iterator[Finding]:  # see 0102
+    """Report a setting that asks for replicas, at a master that Sentinel may replace."""
+    if level.replicas and not facts.stops_alone:
+        words = (
+            f"{setting}: {level} outlives a failover only if a master that comes back alone takes no writes "
+            "until Sentinel has made it a replica: set min-replicas-to-write to 1 on each server"
+        )
+        yield Finding("durability", "note", f"{words}; docs/how-to/redis.md says what it costs")
 
 
 def clock(ahead: float) -> Finding:
