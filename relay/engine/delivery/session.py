@@ -199,6 +199,8 @@ class Session:
         """Where in the outbox a part goes that is not a suspect: behind the next suspect, or before it while
         another one has its time. So it waits for one suspect at most."""
         ahead = self._alone is None
+        if ahead and self._outbox and not _is_suspect(self._outbox[-1]):
+            return len(self._outbox)  # no other stands behind the second suspect
         for at, part in enumerate(self._outbox):
             if _is_suspect(part):
                 if not ahead:
