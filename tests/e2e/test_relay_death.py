@@ -24,7 +24,7 @@ from tests.worlds.waiting import eventually
 TOPIC = "orders"
 SEED = 11
 LEASE = {"RELAY_DEFAULTS__LEASE_TTL": "1", "RELAY_DRAIN_TIMEOUT": "5"}
-LONGER = {"RELAY_DEFAULTS__LEASE_TTL": "8", "RELAY_DRAIN_TIMEOUT": "5"}
+LONGER = {"RELAY_DEFAULTS__LEASE_TTL": "20", "RELAY_DRAIN_TIMEOUT": "5"}
 """A lease that a busy machine does not let run out where nobody dies."""
 
 
