@@ -82,14 +82,15 @@ def uncounted(found: Iterable[Delivery]) -> list[tuple[Delivery, Delivery]]:
 
 
 def overcounted(found: Iterable[Delivery]) -> int:
-    """How many attempts were counted that no handler saw the beginning of."""
+    """How many attempts were counted that no handler saw the beginning of. A server may lose a rejection,
+    and go on counting; a timer that was redriven begins anew, below what was seen."""
     total = 0
     for of_one in by_occurrence(found).values():
         seen = 0
         for each in of_one:
             seen += 1
             total += each.attempt > seen
-            seen = max(seen, each.attempt) if each.outcome != "reject" else 0
+            seen = max(seen, each.attempt)
     return total
 
 

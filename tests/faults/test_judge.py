@@ -298,6 +298,12 @@ def test_an_attempt_that_skips_a_number_was_counted_without_a_handler() -> None:
     assert story.judge.verdict.overcounted == 1
 
 
+def test_attempts_go_on_where_a_server_has_lost_a_rejection() -> None:
+    """It was answered, and the replica that took over had the receipt alone."""
+    story = Story().scheduled(1.0).handled(5.1, outcome="reject").loss(5.0, 6.0).handled(7.5, attempt=2)
+    assert story.judge.verdict.overcounted == 0
+
+
 def test_attempts_begin_anew_when_a_dead_letter_is_redriven() -> None:
     story = Story().scheduled(1.0).handled(5.1, outcome="reject").handled(7.5)
     assert story.judge.verdict.uncounted == 0
