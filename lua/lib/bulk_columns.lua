@@ -1,5 +1,5 @@
--- lib/bulk_columns.lua: what the scripts share that take timers by columns: bulk/guarded_load.lua, bulk/insert.lua and
--- bulk/replace.lua; see 0067.
+-- lib/bulk_columns.lua: what the scripts share that take timers by columns: bulk/apply.lua, bulk/guarded_load.lua,
+-- bulk/insert.lua and bulk/replace.lua; see 0067.
 --
 -- KEYS    timeline zset, payloads hash, leases hash
 -- ARGV    channel text              of wake hints
@@ -15,6 +15,21 @@ local chosen = {} -- the places of the timers that go in
 local function read_columns()
   scores, ids, envelopes =
     cmsgpack.unpack(packed_scores), cmsgpack.unpack(packed_ids), cmsgpack.unpack(packed_envelopes)
+end
+
+local LONGEST = 64 -- bytes of an id that a ledger holds unchanged
+
+-- What a ledger has for the timers: their ids; of an id that is longer than LONGEST a NUL, which no id has, and its
+-- SHA-1 in hexadecimal digits.
+local function ledger_names()
+  local names = ids
+  for n, id in ipairs(ids) do
+    if #id > LONGEST then -- @rule long-ids-hashed
+      if names == ids then names = { unpack(ids) } end
+      names[n] = '\0' .. redis.sha1hex(id)
+    end
+  end
+  return names
 end
 
 -- Look for what lives, if it is `wanted`, and `closely` for its records: the journal wants both always.

@@ -10,9 +10,11 @@ import pyarrow as pa
 from relay.core.errors import InvalidField, StoreError, StoreUnavailable
 from relay.core.timers import REPLACE, OnConflict
 from relay.pipeline.rows.dividing import Divided
+from relay.pipeline.rows.folding import Gathered
 from relay.pipeline.rows.new_timers import check
 from relay.pipeline.rows.packing import Group
 from relay.pipeline.rows.reading import Reading
+from relay.store.bulk.applying import Applying, BatchLedger
 from relay.store.bulk.inserting import Inserting, RunLedger
 from relay.store.bulk.store import BulkStore
 from relay.store.server.explain import explain
@@ -40,7 +42,8 @@ class Load:
     `run` is the id of the load's run: a timer that this run has inserted before is skipped, and so is a row
     whose timer exists and stands by `on_conflict`. Without `run` each row replaces an existing timer. `dry`
     counts and writes nothing; with `asks` it reads in Redis what would be skipped. With `strict` a refused
-    row ends the load.
+    row ends the load. With a `batch` the rows are a task's part of that batch of the stream `run`: the last
+    row of a timer counts, and what the batch has inserted before is skipped.
     """
 
     reading: Reading
@@ -51,6 +54,7 @@ class Load:
     dry: bool = False
     asks: bool = False
     strict: bool = False
+    batch: int | None = None
 
 
 def write(batches: Iterable[pa.RecordBatch], load: Load, tally: WriteTally) -> Iterator[pa.RecordBatch]:
@@ -81,9 +85,11 @@ def write(batches: Iterable[pa.RecordBatch], load: Load, tally: WriteTally) -> I
         way.finish(tally)
 
 
-def _way(store: BulkStore, load: Load) -> _Counted | _Inserted | _Replaced:
+def _way(store: BulkStore, load: Load) -> _Counted | _Inserted | _Replaced | _Applied:
     if load.dry:
         return _Counted(store, load)
+    if load.batch is not None:
+        return _Applied(store, load, load.batch)
     return _Inserted(store, load) if load.run else _Replaced(store, load)
 
 
@@ -156,6 +162,33 @@ class _Inserted:
         tally.skipped_alive = done.alive
         tally.skipped_by_ledger = tally.written - done.inserted - done.alive
         tally.written = done.inserted
+
+
+class _Applied:
+    """Inserts each timer of a stream's batch once."""
+
+    def __init__(self, store: BulkStore, load: Load, batch: int) -> None:
+        self._applying = Applying(store, load.run, batch)
+        ledger = BatchLedger(store, load.run, batch)
+        self._divided = Divided(
+            store,
+            self._applying.apply,
+            load.max_rate,
+            last=True,
+            decided=lambda partition, group: ledger.decided_elsewhere(partition, group.ids),
+        )
+        self._gathered = Gathered()
+
+    def put(self, group: Group) -> None:
+        self._gathered.put(group)
+
+    def finish(self, tally: WriteTally) -> None:
+        """Write what has been gathered, and count as skipped what the batch did not insert now."""
+        for group in self._gathered.folded():
+            self._divided.put(group)
+        self._divided.finish()
+        tally.skipped_by_ledger = tally.written - self._applying.done.inserted
+        tally.written = self._applying.done.inserted
 
 
 def _refusal(rejects: pa.RecordBatch) -> InvalidField:
