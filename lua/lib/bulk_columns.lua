@@ -11,6 +11,7 @@
 local scores, ids, envelopes -- the columns: arrays of texts, one for each timer
 local found, records -- of each id the score and the record that are there, as far as the script has looked
 local chosen = {} -- the places of the timers that go in
+local moving = {} -- of those of which only the due time changes: the score at which the timer expires, 0 for never
 
 local function read_columns()
   scores, ids, envelopes =
@@ -78,7 +79,9 @@ local function add(kept)
   for _, n in ipairs(chosen) do
     local id = ids[n]
     timers[k + 1], timers[k + 2] = scores[n], id -- @rule score-by-row
-    stored[k + 1], stored[k + 2] = id, envelopes[n] -- @rule envelope-by-row
+    if not moving[n] then -- @rule moved-keeps-payload
+      stored[#stored + 1], stored[#stored + 2] = id, envelopes[n] -- @rule envelope-by-row
+    end
     k = k + 2
   end
   local cleared = {}
@@ -90,7 +93,7 @@ local function add(kept)
   if JOURNAL then append(now_us) end
   redis.call('ZADD', timeline, unpack(timers)) -- @rule bulk-begins-with-zadd
   if #cleared > 0 then redis.call('HDEL', leases, unpack(cleared)) end -- @rule bulk-clears-records
-  redis.call('HSET', payloads, unpack(stored))
+  if #stored > 0 then redis.call('HSET', payloads, unpack(stored)) end
   if #kept > 0 then redis.call('HSET', leases, unpack(kept)) end
 end
 
@@ -98,7 +101,10 @@ end
 local function add_chosen()
   if #chosen == 0 then return end
   local before, expires = head(), expiries()
+  for n, score in pairs(moving) do
+    expires[n] = score
+  end
   if JOURNAL then note_chosen(expires) end
-  add(#expires > 0 and records_of(expires) or {})
+  add(next(expires) and records_of(expires) or {})
   hint(channel, before, head()) -- @rule bulk-hints
 end

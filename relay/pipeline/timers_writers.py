@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from relay.core.errors import InvalidField
 from relay.core.timers import REPLACE
-from relay.pipeline.rows.columns import CONSTANT
+from relay.pipeline.rows.columns import CONSTANT, OP
 from relay.pipeline.spark.redis_target import Target, flag, on_conflict, rate, spread
 
 if TYPE_CHECKING:
@@ -49,6 +49,8 @@ def load_of(options: Mapping[str, str], schema: StructType) -> tuple[Load, str |
     if stands is not REPLACE and not run:
         raise InvalidField("run_id", "is missing; with on_conflict, name a run")
     reading = _reading(options, schema)
+    if stands is not REPLACE and reading.ops:
+        raise InvalidField("on_conflict", "is for rows that all schedule; leave it or the column op out")
     return Load(reading, run, stands, max_rate=rate(options), strict=rejects is None), rejects
 
 
@@ -69,9 +71,10 @@ def _reading(options: Mapping[str, str], schema: StructType) -> Reading:
     from relay.pipeline.inputs.sources import check_types
     from relay.pipeline.rows.reading import COLUMNS, Reading
 
-    unknown = [name for name in schema.fieldNames() if name not in COLUMNS]
+    known = (*COLUMNS, OP)
+    unknown = [name for name in schema.fieldNames() if name not in known]
     if unknown:
-        raise InvalidField(unknown[0], f"is not a column of a timer; there are {', '.join(COLUMNS)}")
+        raise InvalidField(unknown[0], f"is not a column of a timer; there are {', '.join(known)}")
     check_types(schema)
     if "due_time" not in schema.fieldNames():
         raise InvalidField("due_time", "is missing; it has to be a column")
@@ -84,6 +87,7 @@ def _reading(options: Mapping[str, str], schema: StructType) -> Reading:
         make_ids=flag(options, "make_ids", default=False),
         zone=options.get("time_zone"),
         spread=spread(options),
+        ops=OP in schema.fieldNames(),
     )
 
 

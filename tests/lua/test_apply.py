@@ -13,9 +13,9 @@ from relay.core.instants import SECOND
 from relay.core.journal import RecordKind
 from relay.core.outcomes import Verb, Verdict
 from relay.core.timers import Change, Changed, NewTimer
-from relay.store.bulk.applying import BATCH, Applying, StaleBatch
+from relay.store.bulk.applying import BATCH, Applied, Applying, StaleBatch
 from relay.store.bulk.columns_call import LoadRows, PackedRows, text_head
-from relay.store.bulk.inserting import KEPT, Inserted
+from relay.store.bulk.inserting import KEPT
 from relay.store.bulk.store import BATCH as LARGEST
 from tests.worlds.scripts.asking import N1, NOW
 from tests.worlds.scripts.bench import Bench
@@ -25,13 +25,13 @@ DUE = NOW + SECOND
 LONG = "x" * 65
 
 
-def apply(bench: Bench, *timer_ids: str, batch: int = 1, due: int = DUE, run: str = "r") -> Inserted:
+def apply(bench: Bench, *timer_ids: str, batch: int = 1, due: int = DUE, run: str = "r") -> Applied:
     """Apply one call's rows of a batch; what became of them."""
     rows = LoadRows(0, timer_ids, [due] * len(timer_ids), [ENVELOPE] * len(timer_ids), [])
     return apply_rows(bench, rows, batch=batch, run=run)
 
 
-def apply_rows(bench: Bench, rows: LoadRows, *, batch: int = 1, run: str = "r") -> Inserted:
+def apply_rows(bench: Bench, rows: LoadRows, *, batch: int = 1, run: str = "r") -> Applied:
     applying = Applying(bench.bulk, run, batch)
     applying.apply(bench.topic, PackedRows.of(rows))
     bench.bulk.flush()
@@ -46,7 +46,7 @@ def entries(bench: Bench) -> set[bytes]:
 
 async def test_new_timers_are_inserted(bench: Bench) -> None:
     """The ledger has the batch and their ids, for seven days."""
-    assert apply(bench, "a", LONG, batch=7) == Inserted(2)
+    assert apply(bench, "a", LONG, batch=7) == Applied(2)
     assert bench.state() == State(
         dict.fromkeys(("a", LONG), score(DUE)), dict.fromkeys(("a", LONG), ENVELOPE), {}
     )
@@ -58,11 +58,11 @@ async def test_new_timers_are_inserted(bench: Bench) -> None:
 
 async def test_what_was_delivered_stays_away(bench: Bench) -> None:
     """A batch that is run again inserts what it had not inserted, and nothing else, long ids included."""
-    assert apply(bench, "a", LONG, due=NOW) == Inserted(2)
+    assert apply(bench, "a", LONG, due=NOW) == Applied(2)
     await bench.claim(N1)
     for name in ("a", LONG):
         assert await bench.settle(name, N1, Verb.ACK) is Verdict.OK
-    assert apply(bench, "a", LONG, "b", due=NOW) == Inserted(1, known=2)
+    assert apply(bench, "a", LONG, "b", due=NOW) == Applied(1, known=2)
     assert list(bench.state().timeline) == ["b"]
 
 
@@ -71,7 +71,7 @@ async def test_what_was_cancelled_or_moved_stays_so(bench: Bench) -> None:
     apply(bench, "a", "b")
     assert await bench.store.cancel(bench.topic, ["a"]) == [Changed(Change.CANCELLED)]
     await bench.store.schedule(bench.topic, [NewTimer("b", b"payload", due=DUE + 5)])
-    assert apply(bench, "a", "b") == Inserted(known=2)
+    assert apply(bench, "a", "b") == Applied(known=2)
     assert bench.state() == alone("b", score(DUE + 5))
 
 
@@ -80,7 +80,7 @@ async def test_a_newer_batch_inserts_all_of_its_rows(bench: Bench) -> None:
     before, so it does not grow."""
     apply(bench, "a", "b", due=NOW)
     await bench.claim(N1)
-    assert apply(bench, "a", "c", batch=2) == Inserted(2)
+    assert apply(bench, "a", "c", batch=2) == Applied(2)
     assert await bench.settle("a", N1, Verb.ACK) is Verdict.STALE
     assert bench.state().timeline["a"] == score(DUE)
     assert entries(bench) == {b"a", b"c"}
@@ -102,7 +102,7 @@ async def test_an_older_batch_is_refused(bench: Bench) -> None:
 async def test_streams_are_apart(bench: Bench) -> None:
     """The ledger of one says nothing of another."""
     apply(bench, "a", batch=9, run="r")
-    assert apply(bench, "a", batch=1, run="s") == Inserted(1)
+    assert apply(bench, "a", batch=1, run="s") == Applied(1)
 
 
 async def test_a_batch_of_the_largest_size(bench: Bench) -> None:
@@ -110,7 +110,7 @@ async def test_a_batch_of_the_largest_size(bench: Bench) -> None:
     ids = [f"timer-{n}" for n in range(LARGEST)]
     apply(bench, *ids[:2], due=NOW)
     rows = LoadRows(0, ids, [DUE + n for n in range(LARGEST)], [b"%d" % n for n in range(LARGEST)], [])
-    assert apply_rows(bench, rows) == Inserted(LARGEST - 2, known=2)
+    assert apply_rows(bench, rows) == Applied(LARGEST - 2, known=2)
     state = bench.state()
     assert state.timeline[ids[1]] == score(NOW)
     assert state.timeline[ids[2]] == score(DUE + 2)
@@ -128,14 +128,14 @@ async def test_a_full_redis_takes_nothing(bench: Bench, before: bool) -> None:
         apply(bench, "a", "b", batch=2)
     assert bench.state() == was
     assert entries(bench) == ({b"old"} if before else set())
-    assert apply(bench, "a", "b", batch=2) == Inserted(2)
+    assert apply(bench, "a", "b", batch=2) == Applied(2)
 
 
 async def test_a_repeated_batch_on_a_full_redis(bench: Bench) -> None:
     """What the ledger has needs no room."""
     apply(bench, "a")
     with bench.full():
-        assert apply(bench, "a") == Inserted(known=1)
+        assert apply(bench, "a") == Applied(known=1)
 
 
 async def test_a_ledger_that_is_refused(bench: Bench) -> None:
@@ -146,19 +146,19 @@ async def test_a_ledger_that_is_refused(bench: Bench) -> None:
     bench.raw.execute_command("ACL", "SETUSER", user, "on", ">secret", "~*", "&*", "+@all", "-unlink")
     texts = (b"%d" % (DUE // SECOND), b"a", ENVELOPE)
     columns = [b"\x91" + text_head(len(text)) + text for text in texts]
-    keys, until = (*bench.keys[:3], bench.ledger()), (int(time.time()) + 60) * SECOND
+    keys, until = (*bench.keys[:3], bench.ledger(), bench.marks), (int(time.time()) + 60) * SECOND
     try:
         with (
             bench.server.client(username=user, password="secret") as client,
             pytest.raises(ResponseError, match=r"permission|can't run this command"),
         ):
-            client.eval(bench.texts["bulk/apply"], 4, *keys, until, "channel", KEPT, 2, "", *columns)
+            client.eval(bench.texts["bulk/apply"], 5, *keys, until, "channel", KEPT, 2, "", "", *columns)
     finally:
         bench.raw.execute_command("ACL", "DELUSER", user)
     assert bench.state().timeline["a"] == score(DUE)
 
 
-@pytest.mark.parametrize("broken", ["timeline", "payloads", "leases", "ledger"])
+@pytest.mark.parametrize("broken", ["timeline", "payloads", "leases", "ledger", "marks"])
 async def test_a_wrong_type(bench: Bench, broken: str) -> None:
     """Nothing is inserted beside somebody else's data."""
     key = bench.ledger() if broken == "ledger" else getattr(bench, broken)

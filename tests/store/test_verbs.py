@@ -50,7 +50,7 @@ CALLS: list[Call[Any]] = [
     stream.redrive("t", b"billing", ["1-0"]),
     bulk.replace("t", ""),
     bulk.insert("t", "run", 1, expires=""),
-    bulk.apply("t", "run", 1, 2, expires=""),
+    bulk.apply("t", "run", 1, 2, "", expires=""),
     bulk.guarded_load("t", "epoch", "plan", "0", "", ""),
     bulk.retire("t", "1", "token", ["a"]),
     bulk.open_marks("t", "1", "d", lock=1, ttl=2, epoch="e", store="s", place="p", take_over=False),

@@ -42,8 +42,9 @@ class Load:
     `run` is the id of the load's run: a timer that this run has inserted before is skipped, and so is a row
     whose timer exists and stands by `on_conflict`. Without `run` each row replaces an existing timer. `dry`
     counts and writes nothing; with `asks` it reads in Redis what would be skipped. With `strict` a refused
-    row ends the load. With a `batch` the rows are a task's part of that batch of the stream `run`: the last
-    row of a timer counts, and what the batch has inserted before is skipped.
+    row ends the load. With a `batch` the rows are a task's part of that batch of the stream `run`: all rows
+    of a timer count in their order, and what the batch has done before is skipped. So it is for rows that may
+    cancel and move timers (`reading.ops`).
     """
 
     reading: Reading
@@ -89,7 +90,9 @@ def _way(store: BulkStore, load: Load) -> _Counted | _Inserted | _Replaced | _Ap
     if load.dry:
         return _Counted(store, load)
     if load.batch is not None:
-        return _Applied(store, load, load.batch)
+        return _Applied(store, load, load.run, load.batch)
+    if load.reading.ops:
+        return _Applied(store, load, f"{load.run}~ops", 0) if load.run else _Applied(store, load, "-", None)
     return _Inserted(store, load) if load.run else _Replaced(store, load)
 
 
@@ -165,30 +168,29 @@ class _Inserted:
 
 
 class _Applied:
-    """Inserts each timer of a stream's batch once."""
+    """Does with each timer of a stream's batch, or of a load, once what its rows say."""
 
-    def __init__(self, store: BulkStore, load: Load, batch: int) -> None:
-        self._applying = Applying(store, load.run, batch)
-        ledger = BatchLedger(store, load.run, batch)
-        self._divided = Divided(
-            store,
-            self._applying.apply,
-            load.max_rate,
-            last=True,
-            decided=lambda partition, group: ledger.decided_elsewhere(partition, group.ids),
-        )
+    def __init__(self, store: BulkStore, load: Load, run: str, batch: int | None) -> None:
+        self._applying = Applying(store, run, batch)
+        self._ledger = None if batch is None else BatchLedger(store, run, batch)
+        apply, rate = self._applying.apply, load.max_rate
+        self._divided = Divided(store, apply, rate, last=True, decided=self._decided)
         self._gathered = Gathered()
+
+    def _decided(self, partition: str, group: Group) -> list[bool] | None:
+        return None if self._ledger is None else self._ledger.decided_elsewhere(partition, group.ids)
 
     def put(self, group: Group) -> None:
         self._gathered.put(group)
 
     def finish(self, tally: WriteTally) -> None:
-        """Write what has been gathered, and count as skipped what the batch did not insert now."""
+        """Write what has been gathered, and count what was changed. The ledger may have been asked elsewhere,
+        and some rows of a timer are one by now: what it had is not counted."""
         for group in self._gathered.folded():
             self._divided.put(group)
         self._divided.finish()
-        tally.skipped_by_ledger = tally.written - self._applying.done.inserted
-        tally.written = self._applying.done.inserted
+        done = self._applying.done
+        tally.written = done.scheduled + done.cancelled + done.moved
 
 
 def _refusal(rejects: pa.RecordBatch) -> InvalidField:

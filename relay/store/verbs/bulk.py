@@ -23,10 +23,13 @@ def insert(
     return Call("bulk/insert", topic, args, hints=True, run=run)
 
 
-def apply(topic: str, run: str, kept: int, batch: int, expires: str) -> Call[Sequence[int | bytes]]:
-    """The reply: a word; and how many were inserted and were in the ledger, or a newer batch. `kept` in
-    seconds."""
-    return Call("bulk/apply", topic, (kept, batch, expires), hints=True, run=run)
+def apply(
+    topic: str, run: str, kept: int, batch: int | None, ops: str, expires: str
+) -> Call[Sequence[int | bytes]]:
+    """The reply: a word; and how many were scheduled, cancelled, moved, and in the ledger, or a newer batch.
+    `kept` in seconds."""
+    args = (kept, "" if batch is None else batch, ops, expires)
+    return Call("bulk/apply", topic, args, hints=True, run=run)
 
 
 def guarded_load(
