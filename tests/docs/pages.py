@@ -40,6 +40,7 @@ ON_PAGE = {
     "docs/how-to/kubernetes.md": {"yaml": "tests/kubernetes/test_render.py"},
     "docs/how-to/pipeline.md": {"console": SPARK, "python": SPARK},
     "docs/how-to/pipeline-audit.md": {"console": SPARK, "python": SPARK},
+    "docs/how-to/pipeline-streams.md": {"console": SPARK, "python": SPARK},
     "docs/how-to/recurrences.md": {"yaml": CONSOLE},
     "docs/reference/protocol.md": {"console": PROTOCOL},
 }

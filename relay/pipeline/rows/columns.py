@@ -18,6 +18,12 @@ TIMER = {
 }
 """The columns that a timer may be made of. Only a due time, and a topic from somewhere, are required."""
 
+OP = "op"
+"""The data source's column that says what a row does: schedule a timer, cancel it or move it."""
+
+VERSION = "version"
+"""The data source's column by which late rows lose against newer ones."""
+
 CONSTANT = ("topic", "content_type")
 """The columns for which an option can stand."""
 

@@ -99,14 +99,14 @@ class RunLedger:
         homes = {key: some for key, some in self._homes(layout, counts, timer_ids).items() if key != own}
         # What is still asked for is kept, too.
         self._store.server.ask_each([("EXPIRE", key, KEPT) for key in homes])
-        return self._has(homes, timer_ids, _name)
+        return self._has(homes, timer_ids, ledger_name)
 
     def foreseen(
         self, topic: str, timer_ids: Sequence[bytes], due: Sequence[int], *, on_conflict: OnConflict
     ) -> Inserted:
         """What `Inserting` would make of these timers now, by reads alone; `due` in microseconds."""
         layout = self._layout(topic)
-        decided = self._decided(layout, timer_ids, _name)
+        decided = self._decided(layout, timer_ids, ledger_name)
         alive = 0
         if on_conflict is not REPLACE:
             living = self._living(layout, timer_ids)
@@ -118,9 +118,9 @@ class RunLedger:
         """The due times of those that exist, by their places."""
         commands: list[Sequence[Argument]] = []
         places: list[Sequence[int]] = []
-        for number, some in _by_number(layout.count, timer_ids).items():
+        for number, some in by_number(layout.count, timer_ids).items():
             keys, partition = self._store.server.keys, layout.partitions[number]
-            for part in _parts(some):
+            for part in parts_of(some):
                 names = [timer_ids[n] for n in part]
                 commands.append(("ZMSCORE", keys.key("timeline", partition), *names))
                 commands.append(("HMGET", keys.key("leases", partition), *names))
@@ -136,7 +136,7 @@ class RunLedger:
 
     def is_told(self, topic: str, timer_ids: Sequence[bytes]) -> list[bool]:
         """Return for each timer whether this run has told the cold store of it."""
-        return self._decided(self._layout(topic), timer_ids, lambda each: TOLD + _name(each))
+        return self._decided(self._layout(topic), timer_ids, lambda each: TOLD + ledger_name(each))
 
     def note_told(self, topic: str, timer_ids: Sequence[bytes]) -> None:
         """This run has stored these timers in the cold store, or superseded what rested there of them: it
@@ -144,10 +144,10 @@ class RunLedger:
         layout = self._layout(topic)
         self._before(layout, note=True)
         commands: list[Sequence[Argument]] = []
-        for number, some in _by_number(layout.count, timer_ids).items():
+        for number, some in by_number(layout.count, timer_ids).items():
             key = self._key(layout.partitions[number])
-            for part in _parts(some):
-                names = [_name(timer_ids[n]) for n in part]
+            for part in parts_of(some):
+                names = [ledger_name(timer_ids[n]) for n in part]
                 commands += ("SADD", key, *names, *(TOLD + each for each in names)), ("EXPIRE", key, KEPT)
         self._store.server.ask_each(commands)
 
@@ -160,14 +160,18 @@ class RunLedger:
     def _key(self, partition: str) -> str:
         return self._store.server.keys.key("ledger", partition, run=self._run)
 
+    def _counts_key(self, partition: str) -> str:
+        """Where the numbers of partitions are noted; `partition` is the first."""
+        return self._key(partition)
+
     def _before(self, layout: Layout, *, note: bool = False) -> tuple[int, ...]:
         """The numbers of partitions by which the run has worked, without that of `layout`, which is noted if
         `note`. A topic without a layout had no other."""
         if layout in self._counts or not layout.epoch:
             return self._counts.get(layout, ())
-        key = self._key(layout.partitions[0])
+        key = self._counts_key(layout.partitions[0])
         look: tuple[Argument, ...] = ("SMISMEMBER", key, *_MARKERS)
-        commands: list[Sequence[Argument]] = [("TYPE", key), look]
+        commands: list[Sequence[Argument]] = [("TYPE", self._key(layout.partitions[0])), look]
         if note:
             marker = _MARKERS[COUNTS.index(layout.count)]
             commands += [("SADD", key, marker), ("EXPIRE", key, KEPT), look]
@@ -175,7 +179,7 @@ class RunLedger:
         kind, before, *noted = self._store.server.ask_each(commands)
         now = noted[-1] if note else before
         found = {count for count, is_noted in zip(COUNTS, now, strict=True) if is_noted}
-        if kind == b"set" and not any(before):  # it is of a topic that had no layout
+        if kind in (b"set", b"hash") and not any(before):  # it is of a topic that had no layout
             found.add(1)
             if note:
                 self._store.server.ask("SADD", key, _MARKERS[0])
@@ -192,7 +196,7 @@ class RunLedger:
         homes: dict[str, dict[int, None]] = {}
         for count in counts:
             names = Layout(layout.topic, layout.epoch, count).partitions
-            for number, some in _by_number(count, timer_ids).items():
+            for number, some in by_number(count, timer_ids).items():
                 homes.setdefault(self._key(names[number]), {}).update(dict.fromkeys(some))
         return {key: list(some) for key, some in homes.items()}
 
@@ -210,17 +214,23 @@ class RunLedger:
     ) -> list[bool]:
         """Whether any of its ledgers has each timer under this name."""
         found = [False] * len(timer_ids)
-        asked = [(key, part) for key, some in homes.items() for part in _parts(some)]
-        commands: list[Sequence[Argument]] = [
-            ("SMISMEMBER", key, *(name(timer_ids[n]) for n in part)) for key, part in asked
-        ]
+        asked = [(key, part) for key, some in homes.items() for part in parts_of(some)]
+        commands = [self._look(key, [name(timer_ids[n]) for n in part]) for key, part in asked]
         for (_, part), told in zip(asked, self._store.server.ask_each(commands), strict=True):
-            for n, is_there in zip(part, told, strict=True):
-                found[n] = found[n] or bool(is_there)
+            for n, is_there in zip(part, self._told(told), strict=True):
+                found[n] = found[n] or is_there
         return found
 
+    def _look(self, key: str, names: Sequence[bytes]) -> Sequence[Argument]:
+        """The command that asks a ledger for these entries."""
+        return ("SMISMEMBER", key, *names)
 
-def _by_number(count: int, timer_ids: Sequence[bytes]) -> dict[int, Sequence[int]]:
+    def _told(self, reply: Sequence[Any]) -> Sequence[bool]:
+        """Which of them its reply says to be there."""
+        return [bool(each) for each in reply]
+
+
+def by_number(count: int, timer_ids: Sequence[bytes]) -> dict[int, Sequence[int]]:
     """The places of timers by the number of their partition."""
     if count == 1:
         return {0: range(len(timer_ids))}
@@ -230,11 +240,11 @@ def _by_number(count: int, timer_ids: Sequence[bytes]) -> dict[int, Sequence[int
     return dict(groups)
 
 
-def _parts(places: Sequence[int]) -> Iterable[Sequence[int]]:
+def parts_of(places: Sequence[int]) -> Iterable[Sequence[int]]:
     return (places[start : start + BATCH] for start in range(0, len(places), BATCH))
 
 
-def _name(timer_id: bytes) -> bytes:
+def ledger_name(timer_id: bytes) -> bytes:
     """What a ledger has for a timer, as `lua/bulk/insert.lua` writes it."""
     if len(timer_id) <= LONGEST:
         return timer_id
