@@ -172,8 +172,10 @@ class GroupCommit:  # see 0096
                 await self._look(connection)
             finally:
                 await self._pool.release(connection)
-        except (CantGive, CantGiveNow) as lack:
+        except CantGive as lack:
             return str(lack)
+        except CantGiveNow as lack:
+            return self._out_of_reach(lack)
         return ""
 
     async def aclose(self) -> None:
@@ -292,7 +294,11 @@ class GroupCommit:  # see 0096
             return await self._pool.get_connection()
         except (RedisError, OSError) as failure:
             self._gathers = False
-            told = self._away(failure) if isinstance(failure, CantGiveNow) else failure
+            told: Exception = failure
+            if isinstance(failure, CantGiveNow):
+                told = DurabilityMissed(
+                    f"{self._out_of_reach(failure)}; nothing was changed: repeat the call"
+                )
             for asked in self._queue:
                 asked.tell(told)
             self._queue.clear()
@@ -301,10 +307,8 @@ class GroupCommit:  # see 0096
             self._gathers = False
             raise
 
-    def _away(self, lack: CantGiveNow) -> DurabilityMissed:
-        return DurabilityMissed(
-            f"durability: {self._level} can't be reached: {lack}; nothing was changed: repeat the call"
-        )
+    def _out_of_reach(self, lack: CantGiveNow) -> str:
+        return f"durability: {self._level} can't be reached: {lack}"
 
     async def _gather(self, calls: list[_Asked], connection: AbstractConnection) -> list[Sequence[Any]]:
         """Send what is queued, and what comes until it is time to close the group.
