@@ -136,8 +136,12 @@ class Judge:
 
     @cached_property
     def undone(self) -> list[tuple[Delivery, Call]]:
-        """Those that no loss explains."""
-        return [pair for pair in self.overtaken if not self.losses.explain(pair[1].acknowledged)]
+        """Those that no loss explains: one of the newer intent, before the old one was claimed."""
+        return [
+            (each, by)
+            for each, by in self.overtaken
+            if not self.losses.explain(by.acknowledged, self._claimed(each))
+        ]
 
     @cached_property
     def ghosts(self) -> list[tuple[Delivery, Delivery]]:
@@ -196,7 +200,7 @@ class Judge:
             for earlier, later in self.repeated
             if not self._died_soon(earlier)
             and not self.losses.between(self._claimed(earlier), self._claimed(later))
-            and not self.clocks.away(earlier.begins, self._claimed(later))
+            and not self.clocks.away(earlier.begins, min(self._claimed(later), earlier.begins + RECEIPT))
         ]
 
     def _claimed(self, delivery: Delivery) -> float:
