@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from chaos import ledger
 from chaos.judging.clocks import ServerClocks
 from chaos.ledger import Entry, Ledger
 from chaos.witness import Look, Machine, Witness
-from tests.servers import RunningServer
+from tests.servers import RunningServer, start_server
 from tests.worlds.waiting import eventually
 
 MASTER, REPLICA = 7001, 7002
@@ -27,6 +28,10 @@ class Seen:
     def say(self, port: int, at: float, offset: int, master: int = 0) -> None:
         """A server was asked at this moment, and answered 0.01 s later."""
         self._witness.take(port, Look(at, at + 0.01, master, offset, buffered=False))
+
+    def refuse(self, port: int, at: float) -> None:
+        """There was no server at this moment."""
+        self._witness.refused(port, at)
 
     @property
     def losses(self) -> list[Entry]:
@@ -75,6 +80,44 @@ def test_a_replaced_master_that_does_not_come_back_answers_nobody(seen: Seen) ->
     failover(seen)
     seen.say(MASTER, 9.0, 200, REPLICA)
     assert seen.losses[1]["lag"] == 0.0
+
+
+def test_a_replaced_master_answers_nobody_before_it_is_back(seen: Seen) -> None:
+    """And may have answered from then on. That it dies once more does not take that back."""
+    seen.refuse(MASTER, 3.3)
+    failover(seen)
+    seen.refuse(MASTER, 5.5)
+    seen.say(MASTER, 6.0, 350)
+    seen.refuse(MASTER, 7.0)
+    seen.say(MASTER, 9.0, 200, REPLICA)
+    assert seen.losses[1]["safe"] == 5.5
+    assert seen.losses[1]["lag"] == pytest.approx(3.0)
+
+
+def test_a_server_that_is_gone_refuses(tmp_path: Path) -> None:
+    """One that stands still does not: it answers what it was asked meanwhile, and others, too."""
+    looks: list[str] = []
+    refusals: list[str] = []
+    state = "running"
+
+    class Noting(Witness):
+        def _look(self, *who: Any) -> None:
+            looks.append(state)
+            super()._look(*who)
+
+        def refused(self, port: int, asked: float) -> None:
+            refusals.append(state)
+
+    with start_server("valkey") as server, Noting([server], Ledger(tmp_path, "nemesis")):
+        eventually(lambda: looks, "it is read")
+        server.freeze()
+        state = "frozen"
+        eventually(lambda: looks.count("frozen") > 2, "it is asked in vain")
+        server.thaw()
+        state = "killed"
+        server.kill()
+        eventually(lambda: "killed" in refusals, "it is refused")
+    assert "frozen" not in refusals
 
 
 def test_a_replica_that_stays_one_loses_nothing(seen: Seen) -> None:
