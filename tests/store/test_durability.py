@@ -19,6 +19,7 @@ from relay.core.errors import (
     GivenUp,
     NotOffered,
     OpenOutcome,
+    ReplicasAway,
     ServiceError,
     TooMany,
     UnfitServer,
@@ -373,7 +374,7 @@ async def test_a_replica_that_is_away(pair: tuple[RunningServer, RunningServer])
         await until_online(master, 0)
         for _ in range(2):
             with pytest.raises(
-                DurabilityMissed,
+                ReplicasAway,
                 match="needs 1 replica, and 0 of 1 are online at present; nothing was changed",
             ):
                 await schedule(store, "b", REPLICA)

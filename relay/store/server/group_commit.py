@@ -18,7 +18,7 @@ from redis.exceptions import RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from relay.core.durability import Durability
-from relay.core.errors import DurabilityMissed, GivenUp, OpenOutcome, TooMany
+from relay.core.errors import DurabilityMissed, GivenUp, OpenOutcome, ReplicasAway, TooMany
 from relay.store.server.durable.offer import (
     FSYNCS,
     HOW_SYNCED,
@@ -191,8 +191,8 @@ class GroupCommit:  # see 0096
         behind it.
 
         Raises what `Client.change` raises; `DurabilityMissed` if the script was answered, and the level was
-        not reached, or if the script was not sent, since replicas are away; `TooMany` if too many calls wait;
-        `CantGive` if the server can't give the level.
+        not reached; `ReplicasAway` if it was not sent; `TooMany` if too many calls wait; `CantGive` if the
+        server can't give the level.
         """
         if self._waiting >= MOST_WAITING:
             raise TooMany(
@@ -296,9 +296,7 @@ class GroupCommit:  # see 0096
             self._gathers = False
             told: Exception = failure
             if isinstance(failure, CantGiveNow):
-                told = DurabilityMissed(
-                    f"{self._out_of_reach(failure)}; nothing was changed: repeat the call"
-                )
+                told = ReplicasAway(f"{self._out_of_reach(failure)}; nothing was changed: repeat the call")
             for asked in self._queue:
                 asked.tell(told)
             self._queue.clear()
