@@ -77,14 +77,20 @@ class Witness:
         # Without tries of its own, which would wait longer and longer while the server is away.
         once = Retry(NoBackoff(), 0)
         client = server.client(socket_timeout=0.5, socket_connect_timeout=0.5, retry=once)
+        before: float | None = None
         while not self._leaving.wait(PACE):
             asked = time.monotonic()
             try:
                 self._look(server, client)
             except redis.ConnectionError:
-                self.refused(server.port, asked)
-            except (redis.RedisError, OSError):  # it may be slow, and answer others
-                continue
+                self.silent(server.port, asked)
+                before = asked
+            except (redis.RedisError, OSError):
+                if before is not None:  # once it may be slow, and answer others all the same
+                    self.silent(server.port, before)
+                before = asked
+            else:
+                before = None
         client.close()
 
     def _look(self, server: RunningServer, client: redis.Redis) -> None:
@@ -113,10 +119,10 @@ class Witness:
         if len(looks) > 1:
             self._note_change(port, *looks[-2:])
 
-    def refused(self, port: int, asked: float) -> None:
-        """No process was there on this port when it was asked, so nobody else had an answer either."""
+    def silent(self, port: int, at: float) -> None:
+        """Nobody had an answer from this port at this moment: no process was there, or it stood still."""
         if port in self._replaced and not self._alone(port):
-            self._replaced[port] = max(self._replaced[port], asked)
+            self._replaced[port] = max(self._replaced[port], at)
 
     def _alone(self, port: int) -> list[float]:
         """When this server was heard as a master after its place was taken."""
