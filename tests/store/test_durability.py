@@ -370,7 +370,7 @@ async def test_a_replica_that_is_away(pair: tuple[RunningServer, RunningServer])
         assert (await schedule(store, "first", REPLICA)).stored
         replica.kill()
         with pytest.raises(DurabilityMissed, match="the change stands"):
-            await schedule(store, "a", REPLICA, seconds=0.5)  # over a connection from before
+            await schedule(store, "a", REPLICA, seconds=2.0)  # over a connection from before
         await until_online(master, 0)
         for _ in range(2):
             with pytest.raises(
