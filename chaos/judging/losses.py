@@ -11,6 +11,9 @@ from chaos.ledger import Entry
 LATE_ANSWER = 2.0
 """Seconds after a loss in which a caller may still hear the answer of before."""
 
+READ = 0.1
+"""Seconds by which the moment of a claim may be off, which a server's clock tells."""
+
 
 @dataclass(frozen=True)
 class Loss:
@@ -44,13 +47,13 @@ class Losses:
             for each in self.all
         )
 
-    def between(self, earlier: float, later: float) -> bool:
-        """Whether what servers did at the first moment was not known to be safe, and may have been undone by
-        the second; or one of both was at a master that was replaced already."""
+    def between(self, earlier: float, later: float, within: float = READ) -> bool:
+        """Whether what servers did at the first moment, or up to `within` seconds after it, was not known to
+        be safe, and may have been undone by the second; or one of both was at a replaced master."""
         return any(
             each.safe <= earlier <= each.at or each.safe <= later <= each.at
             if each.why == "split"
-            else each.safe <= earlier + LATE_ANSWER and earlier <= each.at <= later
+            else each.safe <= earlier + within and earlier <= each.at <= later
             for each in self.all
         )
 

@@ -222,12 +222,18 @@ def test_an_occurrence_that_comes_again_is_no_ghost() -> None:
     assert not repeated().handled(4.1, due=4.0).handled(6.0, due=4.0, attempt=2).judge.ghosts
 
 
-@pytest.mark.parametrize(("safe", "at", "why"), [(5.0, 5.5, "lag"), (4.05, 7.0, "split")])
+@pytest.mark.parametrize(("safe", "at", "why"), [(4.0, 5.5, "lag"), (4.05, 7.0, "split")])
 def test_a_claim_that_a_server_has_lost_gives_another_name(safe: float, at: float, why: str) -> None:
     """Before the timer comes once more; or it comes from a master that has not yet heard that it is none."""
     story = repeated().handled(4.1, due=4.0).handled(6.0, due=4.0, occurrence="another")
     verdict = story.loss(safe, at, why=why).judge.verdict
     assert (verdict.undone, verdict.undone_explained) == (0, 0), "no change was lost"
+
+
+def test_a_claim_that_was_safe_is_not_lost() -> None:
+    """Claims are seen to the moment, and not with the slack that callers' answers have."""
+    story = repeated().handled(4.1, due=4.0).handled(6.0, due=4.0, occurrence="ghost")
+    assert story.loss(4.5, 5.5).judge.verdict.undone == 1
 
 
 def test_what_nobody_asked_for_counts_as_undone() -> None:
