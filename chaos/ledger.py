@@ -9,7 +9,8 @@ Relay's own, and nothing is believed that Relay says of itself.
             recurrence's put or pause; none of a pause that has found no recurrence
     begin   a handler begins: id, n, due, attempt, occurrence, deadline (the lease's), relay
     end     … and ends: the same, and outcome
-    clock   a server's clock was read: port, time, master, sent and heard (when it was asked, and answered)
+    clock   a server's clock was read: port, time, master, sent and heard (when it was asked, and answered),
+            full (it takes no writes, for its disk is full)
     strike, heal, loss, death, note   of the nemesis; see `chaos.world`
     load    of the machine: busy, stolen, waiting
 """

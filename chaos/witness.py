@@ -87,7 +87,13 @@ class Witness:
         offset = about["slave_repl_offset"] if master else about["master_repl_offset"]
         buffered = bool(about.get("aof_buffer_length", 0))
         self._ledger.write(
-            "clock", port=server.port, time=seconds + micros / 1e6, sent=sent, heard=heard, master=not master
+            "clock",
+            port=server.port,
+            time=seconds + micros / 1e6,
+            sent=sent,
+            heard=heard,
+            master=not master,
+            full=about.get("aof_last_write_status") == "err",
         )
         self.take(server.port, Look(heard, time.monotonic(), master, offset, buffered))
 

@@ -70,15 +70,16 @@ class ServerClocks:
         return next(fitting, found[-1] if found else instant)
 
     def away(self, since: float, until: float) -> bool:
-        """Whether some master did not answer at some moment between these two."""
+        """Whether some master did not answer, or took no writes, at some moment between these two."""
         return any(begins <= until and ends >= since for begins, ends in self._gaps)
 
 
 def gaps(readings: list[Entry]) -> Iterator[tuple[float, float]]:
-    """From when to when one server, which was a master before or after it, did not answer. It is read some
-    twenty times a second."""
+    """From when to when one server, which was a master before or after it, did not answer, or took no writes.
+    It is read some twenty times a second."""
     for before, after in pairwise(readings):
-        if after["heard"] - before["heard"] > SILENCE and (before["master"] or after["master"]):
+        silent = after["heard"] - before["heard"] > SILENCE
+        if (silent or before.get("full")) and (before["master"] or after["master"]):
             yield before["heard"], after["heard"]
 
 

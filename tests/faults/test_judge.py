@@ -278,6 +278,14 @@ def test_a_receipt_that_could_not_be_written_explains_an_attempt(
     assert (verdict.uncounted, verdict.uncounted_explained) == (1 - explained, explained)
 
 
+def test_a_full_disk_explains_an_attempt() -> None:
+    """Its receipt was refused."""
+    story = Story().scheduled(1.0).begin(5.1).handled(7.5).clock(6.1)
+    assert story.judge.verdict.uncounted == 1
+    story.entries[-1]["full"] = True
+    assert story.judge.verdict.uncounted_explained == 1
+
+
 def test_an_attempt_of_a_lease_that_was_lost_before_is_none() -> None:
     """It began when the next one had been claimed already, and its relay did not know of that."""
     story = Story().scheduled(1.0).begin(8.0, claimed=5.1).handled(8.5, claimed=7.5, by="of-two")
