@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import reduce
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from relay.pipeline.cold.plans import Staged
-from relay.pipeline.cold.staging import STAGED
+from relay.pipeline.cold.staging import PACKED, STAGED
 from relay.pipeline.spark.files import Files
 from relay.pipeline.spark.redis_target import Target
 from relay.pipeline.spark.session import configured
@@ -101,7 +102,9 @@ def _load(
 def _batches(parts: Iterable[pa.RecordBatch]) -> Iterator[PackedRows]:
     """Yield the staged rows without copying their large columns."""
     for part in parts:
-        for row in zip(*(part.column(name) for name in PackedRows._fields), strict=True):
-            yield PackedRows._make(
-                memoryview(e.as_buffer()) if pa.types.is_binary(e.type) else e.as_py() for e in row
-            )
+        for row in zip(*(part.column(name) for name in PACKED), strict=True):
+            yield PackedRows(*map(_value, row))
+
+
+def _value(element: pa.Scalar) -> Any:
+    return memoryview(element.as_buffer()) if pa.types.is_binary(element.type) else element.as_py()

@@ -32,7 +32,8 @@ STAGED = (
     "batch long, size long, first long, scores binary, timer_ids binary, envelopes binary, versions string, "
     "expires string, partition long"
 )
-"""The columns of `PackedRows`."""
+"""Those columns of `PackedRows` that a batch of timers has."""
+PACKED = PackedRows._fields[: len(_ARROW)]
 
 QUICK = {
     "compression": "none",  # staged rows are read once, and soon
@@ -147,8 +148,8 @@ def _packing(size: int, partitions: int) -> ArrowMapIterFunction:
             batches = [each._replace(batch=number + n) for n, each in enumerate(packed)]
             number += len(batches)
             if batches:
-                columns = map(pa.array, zip(*batches, strict=True), _ARROW)
-                yield pa.RecordBatch.from_arrays(list(columns), list(PackedRows._fields))
+                columns = map(pa.array, zip(*batches, strict=True), _ARROW)  # those behind are empty
+                yield pa.RecordBatch.from_arrays(list(columns), list(PACKED))
 
     return packing
 
