@@ -1,8 +1,8 @@
 -- bulk/apply.lua: schedule, cancel and move timers as the rows of a load say, each timer once a batch.
 --
--- KEYS    timeline zset, payloads hash, leases hash, ledger hash, even hash, odd hash, marks hash
+-- KEYS    timeline zset, payloads hash, leases hash, applied hash, even hash, odd hash, marks hash
 -- Uses    bulk_columns
---           ledger HASH    BATCH -> the number of the newest batch; and all timers on which that one has decided, see
+--           applied HASH   BATCH -> the number of the newest batch; and all timers on which that one has decided, see
 --                          `ledger_names`, each with the newest version of its rows, or nothing
 --           even, odd HASH BEGAN -> when it was begun, microseconds; and timers, named as in the ledger, with the version
 --                          of the row that was applied. Two in turns: what is written goes into the one that was
@@ -49,7 +49,7 @@ if bad then return bad end
 read_columns()
 local names, known, newest, same = ledger_names(), {}, nil, false
 if batch ~= '' then
-  known = redis.call('HMGET', ledger, BATCH, unpack(names))
+  known = redis.call('HMGET', applied, BATCH, unpack(names))
   newest = tonumber(known[1] or nil)
   -- @rule newer-batch-refuses
   if newest and newest > tonumber(batch) then return answer({ 'STALE', string.format('%.0f', newest) }) end
@@ -137,9 +137,9 @@ if #remembered > 0 then
 end
 if batch ~= '' then
   if #entries > 2 then
-    if newest and not same then redis.call('UNLINK', ledger) end -- @rule older-ledger-goes
-    redis.call('HSET', ledger, unpack(entries)) -- @rule batch-ledger-written
+    if newest and not same then redis.call('UNLINK', applied) end -- @rule older-ledger-goes
+    redis.call('HSET', applied, unpack(entries)) -- @rule batch-ledger-written
   end
-  redis.call('EXPIRE', ledger, keep) -- @rule batch-ledger-expires
+  redis.call('EXPIRE', applied, keep) -- @rule batch-ledger-expires
 end
 return answer({ 'APPLIED', #chosen - moved, cancelled, moved, skipped, late })

@@ -63,7 +63,7 @@ OF_APPLY = {
     "the batch's ledger written first": Break(
         "bulk/apply",
         "timers-before-batch-ledger",
-        "if newest and not same then redis.call('UNLINK', ledger) end\nadd_chosen()",
+        "if newest and not same then redis.call('UNLINK', applied) end\nadd_chosen()",
     ),
     "the older ledger stays": Break("bulk/apply", "older-ledger-goes"),
     "the batch's ledger not written": Break("bulk/apply", "batch-ledger-written"),

@@ -122,7 +122,8 @@ def test_who_uses_a_file_takes_its_keys(part: str, monkeypatch: pytest.MonkeyPat
 def test_every_key_has_a_name_that_keys_py_knows(verb: str) -> None:
     """And one type, whichever script takes it; what a script uses is there."""
     declared = manifest(verb)
-    assert declared.keys.keys() <= {*dir(KeyNames()), "layout", "move", "first", "relays", "even", "odd", *RECURRENCES}
+    made = {"layout", "move", "first", "relays", "applied", "even", "odd", *RECURRENCES}
+    assert declared.keys.keys() <= {*dir(KeyNames()), *made}
     everywhere = {name: kind for other in VERBS for name, kind in manifest(other).keys.items()}
     assert dict(declared.keys) == {name: everywhere[name] for name in declared.keys}
     assert [part for part in declared.uses if not (LUA / "lib" / f"{part}.lua").exists()] == []
