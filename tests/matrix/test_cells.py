@@ -111,8 +111,9 @@ def moves(client: SyncRelayClient, producer: Producer, relay: Relay) -> None:
 
 
 def moved(relay: Relay) -> tuple[int, bool]:
+    """How many partitions the topic has, and whether it moves; none where the command was out of time."""
     (topic,) = command("stats", "orders", "--json", "--target", relay.target).documents
-    return topic["partitions"], bool(topic.get("moving_to"))
+    return topic.get("partitions", 0), bool(topic.get("moving_to"))
 
 
 def asked_for(client: SyncRelayClient, cell: Cell, place: Place, level: str) -> None:
