@@ -8,8 +8,10 @@ import duckdb
 import pytest
 from deltalake import DeltaTable
 
+from relay.core.errors import InvalidField
 from relay.pipeline.audit import presence
 from relay.pipeline.cold import staging, upkeep
+from relay.pipeline.cold.forgetting import forget
 from relay.pipeline.cold.plans import Plan
 from relay.pipeline.cold.store import ColdStore
 from relay.pipeline.cold.sweep import Swept, now
@@ -148,3 +150,21 @@ def test_other_engines_read_it(world: ColdWorld, tmp_path: Path) -> None:
         found = connection.execute("select timer_id, due_us from read order by timer_id").fetchall()
     assert found == [("y", world.at + LATER), ("z", world.at + LATER)]
     assert read.count_rows() == len(rows(world)) == 2
+
+
+def test_timers_are_forgotten(world: ColdWorld) -> None:
+    """Their rows go, whatever became of them, and nothing comes back; others are left alone."""
+    slow = world.version()
+    world.write([("user-1", SOON), ("user-2", LATER), ("other", LATER)])
+    world.write([("user-1", LATER)])
+    world.cancel("user-1", "user-2")
+    assert forget(world.cold, world.topic, prefix="user-") == 3, "the cancels hold off what is under way"
+    assert rows(world) == ["other", "user-1", "user-2"]
+    world.write([("user-1", SOON)], version=slow)
+    assert world.sweep(horizon=None).loaded == 1
+    assert world.live() == {"other": LATER}
+    assert forget(world.cold, world.topic, ["user-1", "user-2", "nobody"]) == 3
+    assert rows(world) == ["other"]
+    assert forget(world.cold, "elsewhere", ["other"]) == 0
+    with pytest.raises(InvalidField, match="timer_id"):
+        forget(world.cold, world.topic)
