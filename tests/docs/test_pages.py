@@ -152,7 +152,10 @@ def test_commands_and_their_options_exist() -> None:
         name, *rest = shlex.split(said.text)
         command = group.commands.get(name)
         while rest and hasattr(command, "commands"):
-            command = command.commands.get(rest.pop(0))
+            if any(rest[0] in parameter.opts for parameter in command.params):  # and its value
+                del rest[:2]
+            else:
+                command = command.commands.get(rest.pop(0))
         if command is None:
             wrong.append(said)
             continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
@@ -22,6 +23,36 @@ PIPELINE = "Timers in bulk"
 NEEDS_PIPELINE = "this needs Spark; install it with: pip install 'relay-timers[pipeline]'"
 
 group = typer.Typer(help="Load, store, sweep and audit timers in bulk, by Spark.", no_args_is_help=True)
+
+_ended: list[Any] = []
+"""The summary of this command's job, once that has ended."""
+
+
+@group.callback()
+def options(
+    context: typer.Context,
+    metrics: Annotated[
+        Optional[Path],  # noqa: UP045 (typer reads it at run time)
+        typer.Option(
+            "--metrics",
+            metavar="FILE",
+            help="Write the job's figures there, for Prometheus' textfile collector.",
+        ),
+    ] = None,
+) -> None:
+    """Load, store, sweep and audit timers in bulk, by Spark."""
+    _ended.clear()
+    if metrics is not None:
+        context.call_on_close(lambda: _measured(context, metrics))
+
+
+def _measured(context: typer.Context, path: Path) -> None:
+    """Write the figures of the command that has ended. Without a summary it failed."""
+    with spark_installed():
+        from relay.pipeline.jobs import textfile
+    with job_errors():
+        textfile.write(path, context.invoked_subcommand or "", _ended[0] if _ended else None, time.time())
+
 
 Master = Annotated[
     Optional[str],  # noqa: UP045 (typer reads it at run time)
@@ -128,6 +159,7 @@ def run_job(
     running = job.Running(master, pairs("--conf", conf), time_zone, paths=paths)
     with job_errors():
         summary = job.run(name, work, running)
+    _ended.append(summary)
     show(summary.document(), as_json)
     for warning in summary.warnings:
         typer.echo(f"relay: {warning}", err=True)

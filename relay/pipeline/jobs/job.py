@@ -39,6 +39,8 @@ class Summary:
     problems: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     seconds: float = 0.0
+    phases: dict[str, float] = field(default_factory=dict)
+    """The seconds of each step, in the order in which they began; a step for each topic is counted once."""
     first: list[dict[str, Any]] = field(default_factory=list)
 
     def document(self) -> dict[str, Any]:
@@ -48,6 +50,7 @@ class Summary:
             "ok": not self.problems,
             "dry_run": self.dry_run,
             "seconds": round(self.seconds, 3),
+            "phases": {name: round(seconds, 3) for name, seconds in self.phases.items()},
             **self.counts,
             **self.facts,
             **({"first": self.first} if self.first else {}),
@@ -121,7 +124,9 @@ def _run(
             spark.conf.set("spark.sql.session.timeZone", running.time_zone)
         check_workers(spark, running.paths)
         with Bar(spark, name, sys.stderr if running.bar else None) as bar:
-            return work(spark, bar)
+            summary = work(spark, bar)
+        summary.phases = bar.phases
+        return summary
     except (PySparkException, Py4JError, ConnectionError) as failure:
         raise translated(failure) from failure
     finally:
@@ -163,13 +168,24 @@ class Bar:
     def __init__(self, spark: SparkSession, job: str, out: TextIO | None) -> None:
         self._tracker = spark.sparkContext.statusTracker()
         self._job, self._step = job, ""
+        self._began = time.monotonic()
+        self.phases: dict[str, float] = {}
         self._out = out if out is not None and out.isatty() else None
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._show, name="bar", daemon=True)
 
     def step(self, name: str) -> None:
-        """Begin a step."""
+        """Begin a step. What stands before a colon is the topic that it is about."""
+        self._count()
         self._step = name
+
+    def _count(self) -> None:
+        """Add what has passed since the last step began."""
+        now = time.monotonic()
+        phase = self._step.rpartition(": ")[2]
+        if phase:
+            self.phases[phase] = self.phases.get(phase, 0.0) + now - self._began
+        self._began = now
 
     @property
     def shown(self) -> bool:
@@ -188,6 +204,7 @@ class Bar:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._count()
         if self._out:
             self._over.set()
             self._thread.join()
