@@ -97,6 +97,7 @@ def test_a_driver_that_is_killed_again_and_again(
     world.write_many(COUNT, DUE)
     for instant in ("planning", "staging", "staged"):
         doomed.sweep(instant)
+        assert world.cold.table.optimize(), "files are rewritten beside the plan"
 
     delivered, cancelled, moved = ([f"t{n}" for n in range(start, 2000, 40)] for start in (1, 2, 3))
     stage.application(relay, TOPIC)

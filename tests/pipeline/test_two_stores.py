@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from relay.pipeline.cold.store import ColdStore
-from relay.pipeline.cold.sweep import Sweep, SweepBusy, Swept
+from relay.pipeline.cold.sweep import Sweep, Swept
+from relay.pipeline.cold.topic_marks import SweepBusy
 from tests.pipeline.cold_world import HOUR, OPTIONS, ColdWorld
 
 if TYPE_CHECKING:
@@ -46,8 +47,8 @@ def interrupted(world: ColdWorld, step: str, meanwhile: Callable[[], object]) ->
             meanwhile()
 
     options = replace(OPTIONS, lock=0, wait=0.0)
-    sweep = Sweep(world.spark, world.cold, world.target, world.topic, options, at)
-    sweep._keeping = nullcontext  # type: ignore[assignment,method-assign]
+    sweep = world.sweeper(options, at)
+    sweep._marks.kept = nullcontext  # type: ignore[assignment,method-assign]
     return sweep
 
 
