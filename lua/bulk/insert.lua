@@ -2,8 +2,7 @@
 --
 -- KEYS    timeline zset, payloads hash, leases hash, ledger set
 -- Uses    bulk_columns
---           ledger SET   the timers on which the run has decided: their ids; of an id that is longer than LONGEST
---                        bytes a NUL, which no id has, and its SHA-1 in hexadecimal digits
+--           ledger SET   the timers on which the run has decided: see `ledger_names`
 -- ARGV    until us                  after which the call is refused; see lib/given_up.lua
 --         channel text              of wake hints
 --         keep s                    for which the ledger is kept from now on
@@ -23,19 +22,11 @@
 -- Order   ZADD comes before SADD. If Redis refused the second, the timer would come once more; the other way round it
 --         would be lost.
 
-local LONGEST = 64
-
 local bad = wrong_type()
 if bad then return bad end
 
 read_columns()
-local names = ids
-for n, id in ipairs(ids) do
-  if #id > LONGEST then -- @rule long-ids-hashed
-    if names == ids then names = { unpack(ids) } end
-    names[n] = '\0' .. redis.sha1hex(id)
-  end
-end
+local names = ledger_names()
 local known = redis.call('SMISMEMBER', ledger, unpack(names))
 local spare = mode ~= '' -- @rule spare-asked-for
 look(spare, spare and mode ~= 'c')

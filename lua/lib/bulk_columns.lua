@@ -1,5 +1,5 @@
--- lib/bulk_columns.lua: what the scripts share that take timers by columns: bulk/guarded_load.lua, bulk/insert.lua and
--- bulk/replace.lua; see 0067.
+-- lib/bulk_columns.lua: what the scripts share that take timers by columns: bulk/apply.lua, bulk/guarded_load.lua,
+-- bulk/insert.lua and bulk/replace.lua; see 0067.
 --
 -- KEYS    timeline zset, payloads hash, leases hash
 -- ARGV    channel text              of wake hints
@@ -11,10 +11,26 @@
 local scores, ids, envelopes -- the columns: arrays of texts, one for each timer
 local found, records -- of each id the score and the record that are there, as far as the script has looked
 local chosen = {} -- the places of the timers that go in
+local moving = {} -- of those of which only the due time changes: the score at which the timer expires, 0 for never
 
 local function read_columns()
   scores, ids, envelopes =
     cmsgpack.unpack(packed_scores), cmsgpack.unpack(packed_ids), cmsgpack.unpack(packed_envelopes)
+end
+
+local LONGEST = 64 -- bytes of an id that a ledger holds unchanged
+
+-- What a ledger has for the timers: their ids; of an id that is longer than LONGEST a NUL, which no id has, and its
+-- SHA-1 in hexadecimal digits.
+local function ledger_names()
+  local names = ids
+  for n, id in ipairs(ids) do
+    if #id > LONGEST then -- @rule long-ids-hashed
+      if names == ids then names = { unpack(ids) } end
+      names[n] = '\0' .. redis.sha1hex(id)
+    end
+  end
+  return names
 end
 
 -- Look for what lives, if it is `wanted`, and `closely` for its records: the journal wants both always.
@@ -63,7 +79,9 @@ local function add(kept)
   for _, n in ipairs(chosen) do
     local id = ids[n]
     timers[k + 1], timers[k + 2] = scores[n], id -- @rule score-by-row
-    stored[k + 1], stored[k + 2] = id, envelopes[n] -- @rule envelope-by-row
+    if not moving[n] then -- @rule moved-keeps-payload
+      stored[#stored + 1], stored[#stored + 2] = id, envelopes[n] -- @rule envelope-by-row
+    end
     k = k + 2
   end
   local cleared = {}
@@ -75,7 +93,7 @@ local function add(kept)
   if JOURNAL then append(now_us) end
   redis.call('ZADD', timeline, unpack(timers)) -- @rule bulk-begins-with-zadd
   if #cleared > 0 then redis.call('HDEL', leases, unpack(cleared)) end -- @rule bulk-clears-records
-  redis.call('HSET', payloads, unpack(stored))
+  if #stored > 0 then redis.call('HSET', payloads, unpack(stored)) end
   if #kept > 0 then redis.call('HSET', leases, unpack(kept)) end
 end
 
@@ -83,7 +101,10 @@ end
 local function add_chosen()
   if #chosen == 0 then return end
   local before, expires = head(), expiries()
+  for n, score in pairs(moving) do
+    expires[n] = score
+  end
   if JOURNAL then note_chosen(expires) end
-  add(#expires > 0 and records_of(expires) or {})
+  add(next(expires) and records_of(expires) or {})
   hint(channel, before, head()) -- @rule bulk-hints
 end

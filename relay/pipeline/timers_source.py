@@ -2,6 +2,7 @@
 
     spark.dataSource.register(TimersDataSource)
     rows.write.format("timers").option("redis_url", …).option("topic", "orders").mode("append").save()
+    rows.writeStream.format("timers").option("redis_url", …).option("topic", "orders").start()
     spark.read.format("timers").option("redis_url", …).option("topic", "orders").load()
 
 docs/how-to/pipeline.md lists the options. Without `redis_url` the settings in the driver's environment count.
@@ -10,14 +11,14 @@ docs/how-to/pipeline.md lists the options. Without `redis_url` the settings in t
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
     DataSourceReader,
+    DataSourceStreamArrowWriter,
     EqualTo,
     Filter,
     GreaterThan,
@@ -26,14 +27,13 @@ from pyspark.sql.datasource import (
     InputPartition,
     LessThan,
     LessThanOrEqual,
-    WriterCommitMessage,
 )
 
 from relay.core.errors import InvalidField
 from relay.core.instants import LATEST, SECOND
-from relay.core.timers import REPLACE
-from relay.pipeline.rows.columns import CONSTANT, CONTENT, ddl
-from relay.pipeline.spark.redis_target import Target, flag, names_of, on_conflict, rate, spread, whole
+from relay.pipeline.rows.columns import CONTENT, ddl
+from relay.pipeline.spark.redis_target import Target, flag, names_of, whole
+from relay.pipeline.timers_writers import TimersStreamWriter, TimersWriter, load_of, stream_load_of
 from relay.store.bulk.scanning import TopicSlice, cut
 
 if TYPE_CHECKING:
@@ -84,37 +84,15 @@ class TimersDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """Return what Spark asks for. Raises `InvalidField`."""
-        from relay.pipeline.inputs.run_ids import checked
-        from relay.pipeline.inputs.sources import check_types
-        from relay.pipeline.rows.reading import COLUMNS, Reading
-        from relay.pipeline.rows.writing import Load
-
         if overwrite:
             raise InvalidField("mode", "is overwrite, which would remove timers; use append")
-        unknown = [name for name in schema.fieldNames() if name not in COLUMNS]
-        if unknown:
-            raise InvalidField(unknown[0], f"is not a column of a timer; there are {', '.join(COLUMNS)}")
-        check_types(schema)
-        if "due_time" not in schema.fieldNames():
-            raise InvalidField("due_time", "is missing; it has to be a column")
-        constants = {name: self.options[name] for name in CONSTANT if name in self.options}
-        if "topic" not in schema.fieldNames() and "topic" not in constants:
-            raise InvalidField("topic", "is missing; give a column or an option")
-        reading = Reading(
-            Target.from_options(self.options),
-            constants,
-            make_ids=flag(self.options, "make_ids", default=False),
-            zone=self.options.get("time_zone"),
-            spread=spread(self.options),
-        )
-        rejects, run = self.options.get("rejects"), self.options.get("run_id", "")
-        if run:
-            rejects = rejects and f"{rejects.rstrip('/')}/run_id={checked(run)}"
-        stands = on_conflict(self.options)
-        if stands is not REPLACE and not run:
-            raise InvalidField("run_id", "is missing; with on_conflict, name a run")
-        load = Load(reading, run, stands, max_rate=rate(self.options), strict=rejects is None)
-        return TimersWriter(load, rejects)
+        return TimersWriter(*load_of(self.options, schema))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        """Return what Spark asks for. Raises `InvalidField`."""
+        if overwrite:
+            raise InvalidField("outputMode", "is complete, which would remove timers; use append or update")
+        return TimersStreamWriter(*stream_load_of(self.options, schema))
 
 
 # ------------------------------------------------------------------------------------------- reading
@@ -211,54 +189,3 @@ def micros_of(moment: datetime) -> int:
     aware = moment.astimezone()  # pyspark makes naive times in this process's zone
     whole_seconds = int(aware.replace(microsecond=0).timestamp())
     return whole_seconds * SECOND + aware.microsecond
-
-
-# ------------------------------------------------------------------------------------------- writing
-
-
-@dataclass
-class Written(WriterCommitMessage):
-    """What one task did; `files` are those of its rejects."""
-
-    written: int
-    rejected: int
-    files: tuple[str, ...] = ()
-
-
-class TimersWriter(DataSourceArrowWriter):
-    """Writes without a guard: see `relay.store.bulk.store`. A task that is run again writes the same rows
-    again; in a load with a run's id, it skips those that it has inserted."""
-
-    def __init__(self, load: Any, rejects: str | None) -> None:
-        self._load = load
-        self._rejects = rejects
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """Do one task. Refused rows go into a file of its own; without `rejects` the first one ends the
-        task."""
-        from relay.pipeline.rows.rejects import RejectsFile
-        from relay.pipeline.rows.writing import WriteTally, write
-
-        tally = WriteTally()
-        with RejectsFile(self._rejects) as file:
-            for refused in write(iterator, self._load, tally):
-                file.add(refused)
-        return Written(tally.written, tally.rejected, file.names)
-
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Note that all tasks are done. The rejects of earlier tries of this run are removed."""
-        from relay.pipeline.rows.rejects import keep_only
-
-        if self._load.run and self._rejects is not None:
-            keep_only(
-                self._rejects, {name for each in messages if isinstance(each, Written) for name in each.files}
-            )
-
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Clean up after a failed task: the rejects of the others are removed, the timers stay, and the load
-        can be run again."""
-        from relay.pipeline.rows.rejects import remove
-
-        for each in messages:
-            if isinstance(each, Written):
-                remove(each.files)

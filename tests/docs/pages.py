@@ -41,6 +41,7 @@ ON_PAGE = {
     "docs/how-to/lake-questions.md": {"sql": "tests/pipeline/test_lake_engines.py"},
     "docs/how-to/pipeline.md": {"console": SPARK, "python": SPARK},
     "docs/how-to/pipeline-audit.md": {"console": SPARK, "python": SPARK},
+    "docs/how-to/pipeline-streams.md": {"console": SPARK, "python": SPARK},
     "docs/how-to/recurrences.md": {"yaml": CONSOLE},
     "docs/reference/protocol.md": {"console": PROTOCOL},
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.lua.breaks_apply import OF_APPLY
 from tests.lua.breaks_clock import OF_CLOCK
 from tests.lua.breaks_failure import THE_DEAD, THE_PEOPLE, THE_TERMS
 from tests.lua.breaks_insert import OF_INSERT
@@ -256,6 +257,7 @@ BREAKS = {
     **THE_JOURNAL,
     **OF_LOAD,
     **OF_INSERT,
+    **OF_APPLY,
     **OF_INTENTS,
     **OF_LAYOUT,
     **OF_LOSSES,

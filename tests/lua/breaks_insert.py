@@ -19,7 +19,7 @@ OF_INSERT = {
         "if #decided > 0 then redis.call('SADD', ledger, unpack(decided)) end\n@1",
     ),
     "the run's ledger never expires": Break("bulk/insert", "run-ledger-expires"),
-    "long ids as they are": Break("bulk/insert", "long-ids-hashed", "if false then"),
+    "long ids as they are": Break("lib/bulk_columns", "long-ids-hashed", "if false then"),
     "insert spares nothing": Break("bulk/insert", "living-spared", "if false then"),
     "insert always spares": Break("bulk/insert", "spare-asked-for", "local spare = true\nmode = 'c'"),
     "the later row stands for the earliest": Break(

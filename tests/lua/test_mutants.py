@@ -21,6 +21,7 @@ from tests.lua import test_read as read
 from tests.lua import test_schedule as schedule
 from tests.lua import test_settle as settle
 from tests.lua.breaks import BREAKS
+from tests.lua.breaks_apply import KILLERS as OF_APPLY
 from tests.lua.breaks_clock import KILLERS as OF_CLOCK
 from tests.lua.breaks_insert import KILLERS as OF_INSERT
 from tests.lua.breaks_intents import KILLERS as OF_INTENTS
@@ -165,6 +166,7 @@ KILLERS: dict[str, tuple[Scenario, ...]] = {
     **OF_JOURNAL,
     **OF_LOAD,
     **OF_INSERT,
+    **OF_APPLY,
     **OF_INTENTS,
     **OF_LAYOUT,
     **OF_LOSSES,

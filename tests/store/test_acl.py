@@ -21,6 +21,7 @@ from relay.core.recurring.recurrence import Put, Recurrence, Standing, Turned
 from relay.core.recurring.rule import Rule
 from relay.core.recurring.turns import turn
 from relay.core.timers import KEEP_EXISTING, Change, Changed, NewTimer
+from relay.store.bulk.applying import Applying, BatchLedger
 from relay.store.bulk.columns_call import LoadRows, PackedRows
 from relay.store.bulk.inserting import Inserting, RunLedger
 from relay.store.bulk.lookup import present_now
@@ -467,6 +468,30 @@ def test_an_audit_needs_transactions_besides(server: RunningServer) -> None:
         list(present_now(limited, Layout("t"), ["a"]))
     with BlockingServer(become(server, [*RULES, "+multi", "+exec"])) as limited:
         assert list(present_now(limited, Layout("t"), ["a"])) == [(False, False)]
+
+
+@pytest.mark.parametrize("missing", [None, "~timers_ledger:*", "+smismember", "+expire", "+unlink"])
+def test_a_stream_needs_its_ledger_besides(server: RunningServer, missing: str | None) -> None:
+    """What docs/how-to/pipeline.md says of a stream: its second batch puts its ledger in the place of the
+    first's. `+smismember` is for topics that have, or had, several partitions."""
+    needed = ("~timers_ledger:*", "+smismember", "+expire", "+unlink")
+    rules = [rule for rule in needed if rule != missing]
+    with BulkStore(BlockingServer(become(server, [*RULES, *rules]), journals=JOURNALS)) as store:
+
+        def two_batches(topic: str) -> None:
+            for batch in (1, 2):
+                BatchLedger(store, "r", batch).decided_elsewhere(f"{topic}#0 1 1", lambda: [b"a"])
+                applying = Applying(store, "r", batch)
+                applying.apply(topic, PackedRows.of(LoadRows(0, ["a"], [LATER], [b"x"], [], [LATER + 1])))
+                store.flush()
+                assert applying.done.scheduled == 1
+
+        for topic in ("plain", "t"):
+            if missing is None:
+                two_batches(topic)
+            else:
+                with pytest.raises(StoreRefused):
+                    two_batches(topic)
 
 
 @pytest.mark.parametrize("missing", [None, "~timers_ledger:*", "+smismember", "+expire"])

@@ -159,6 +159,7 @@ def test_nothing_else_sets_one() -> None:
     files = [*(ROOT / "lua").rglob("*.lua"), *(ROOT / "relay").rglob("*.py")]
     setting = {file.name for file in files if SETTING.search(file.read_text(encoding="utf-8"))}
     assert setting == {
+        "apply.lua",
         "claim.lua",
         "insert.lua",
         "inserting.py",

@@ -19,6 +19,7 @@ from relay.core.recurring.recurrence import Recurrence, Standing, Turned
 from relay.core.recurring.rule import Rule
 from relay.core.recurring.turns import triggered
 from relay.core.timers import Change, Changed, NewTimer
+from relay.store.bulk.applying import Applying
 from relay.store.bulk.columns_call import LoadRows, PackedRows
 from relay.store.bulk.inserting import Inserting
 from relay.store.bulk.store import BulkStore
@@ -207,6 +208,16 @@ async def insert(limited: Limited) -> None:
     assert await limited.states() == {"a": "pending"}
 
 
+async def apply(limited: Limited) -> None:
+    """Rows of a stream's batch."""
+    with limited.bulk() as bulk:
+        applying = Applying(bulk, "run", 0)
+        applying.apply(limited.topic, ONE)
+        bulk.flush()
+        assert applying.done == (1, 0, 0, 0)
+    assert await limited.states() == {"a": "pending"}
+
+
 async def replace(limited: Limited) -> None:
     """A batch of a load that replaces."""
     with limited.bulk() as bulk:
@@ -249,7 +260,22 @@ async def leased(limited: Limited) -> None:
 
 
 VERBS: tuple[Callable[[Limited], Awaitable[None]], ...] = (
-    *(schedule, run, settle, resume, redrive, finish, revive, arrive, come_back, load, insert, replace, tick),
+    *(
+        schedule,
+        run,
+        settle,
+        resume,
+        redrive,
+        finish,
+        revive,
+        arrive,
+        come_back,
+        load,
+        insert,
+        apply,
+        replace,
+        tick,
+    ),
     *(renew, recall),
 )
 SCRIPTS = {
@@ -266,6 +292,7 @@ SCRIPTS = {
     "stream/redrive",
     "bulk/guarded_load",
     "bulk/insert",
+    "bulk/apply",
     "bulk/replace",
     "recur/turn",
 }

@@ -50,6 +50,7 @@ CALLS: list[Call[Any]] = [
     stream.redrive("t", b"billing", ["1-0"]),
     bulk.replace("t", ""),
     bulk.insert("t", "run", 1, expires=""),
+    bulk.apply("t", "run", 1, 2, "", expires=""),
     bulk.guarded_load("t", "epoch", "plan", "0", "", ""),
     bulk.retire("t", "1", "token", ["a"]),
     bulk.open_marks("t", "1", "d", lock=1, ttl=2, epoch="e", store="s", place="p", take_over=False),
@@ -76,7 +77,7 @@ CALLS: list[Call[Any]] = [
     recur.remove_calendar("de"),
     recur.calendars(""),
 ]
-COLUMNS = {"bulk/replace": 3, "bulk/insert": 3, "bulk/guarded_load": 3}
+COLUMNS = dict.fromkeys(("bulk/replace", "bulk/insert", "bulk/apply", "bulk/guarded_load"), 3)
 """Arguments that come behind those of the call: a batch by columns."""
 LEAST = {"timeline/list": 3, "bulk/marks": 3}
 """Arguments that these take at least: the others may be left out."""

@@ -40,6 +40,7 @@ _TYPES: Mapping[str, tuple[tuple[type[t.DataType], ...], str]] = {
         (t.BinaryType, t.StringType, t.NullType, *_NESTED),
         "give bytes, text or a struct, as cast(… as string) makes of it",
     ),
+    "op": ((t.StringType, t.NullType), "give a text: schedule, cancel or move"),
     "headers": (
         (t.MapType, t.NullType),
         "give a map of strings, as from_json(…, 'map<string,string>') makes of JSON",

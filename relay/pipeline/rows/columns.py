@@ -18,6 +18,9 @@ TIMER = {
 }
 """The columns that a timer may be made of. Only a due time, and a topic from somewhere, are required."""
 
+OP = "op"
+"""The data source's column that says what a row does: schedule a timer, cancel it or move it."""
+
 CONSTANT = ("topic", "content_type")
 """The columns for which an option can stand."""
 

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from relay.pipeline.rows import documents, envelopes, rules
-from relay.pipeline.rows.columns import CONTENT
-from relay.pipeline.rows.packing import Group
+from relay.pipeline.rows.columns import CONTENT, OP
+from relay.pipeline.rows.packing import CANCEL, SCHEDULE, Group
 from relay.pipeline.rows.reading import (
     COLUMNS,
     FILE,
@@ -49,6 +49,9 @@ def check(rows: pa.RecordBatch, reading: Reading) -> Checked:
     bad: dict[int, str] = {}
     _malformed(rows, bad)
     _no_times(rows, columns, bad)
+    ops = rules.ops(columns[OP], columns["timer_id"], bad) if OP in columns else None
+    if ops is not None:
+        columns = _needed(columns, ops)
     topics = rules.topics(columns["topic"], reading, bad)
     due = rules.instants(columns["due_time"], "due_time", bad, needed=True)
     expires = rules.instants(columns["expire_time"], "expire_time", bad, needed=False)
@@ -65,6 +68,7 @@ def check(rows: pa.RecordBatch, reading: Reading) -> Checked:
         good = {**columns, **kept}
         topics = rules.TopicColumn(topics.names, topics.codes[keep])
         due, expires, missing = due[keep], expires[keep], missing[keep]
+        ops = None if ops is None else ops[keep]
     else:
         good = columns
     stored = envelopes.encode(**{name: good[name] for name in CONTENT})
@@ -74,8 +78,19 @@ def check(rows: pa.RecordBatch, reading: Reading) -> Checked:
         ids = pc.replace_with_mask(ids, pa.array(missing), made)
     if reading.spread:
         due = due + rules.places(ids, reading.spread)
-    groups = list(_by_topic(topics, ids, due, stored, expires))
+    groups = list(_by_topic(topics, Group("", ids, due, stored, expires, ops)))
     return Checked(groups, _rejected(rows, columns, bad), int(missing.sum()))
+
+
+def _needed(columns: Mapping[str, pa.Array], ops: np.ndarray[Any, Any]) -> dict[str, pa.Array]:
+    """Return the columns without what the rows have no use for: a row that cancels needs an id only, and one
+    that moves a due time besides. Rows of a table that changes have all columns, or none of the others."""
+    schedules, cancels = pa.array(ops == SCHEDULE), pa.array(ops == CANCEL)
+    found = dict(columns)
+    for name in (*CONTENT, "expire_time"):
+        found[name] = pc.if_else(schedules, found[name], pa.scalar(None, found[name].type))
+    found["due_time"] = pc.if_else(cancels, pa.scalar(0, found["due_time"].type), found["due_time"])
+    return found
 
 
 def _made(  # see 0052
@@ -111,14 +126,7 @@ def made_id(topic: str, due: int, stored: bytes) -> str:
     return f"row-{digest.hexdigest()}"
 
 
-def _by_topic(
-    topics: TopicColumn,
-    ids: pa.Array,
-    due: np.ndarray[Any, Any],
-    stored: pa.Array,
-    expires: np.ndarray[Any, Any],
-) -> Iterator[Group]:
-    everything = Group("", ids, due, stored, expires)
+def _by_topic(topics: TopicColumn, everything: Group) -> Iterator[Group]:
     for code, topic in enumerate(topics.names):
         mine = topics.codes == code
         if mine.any():

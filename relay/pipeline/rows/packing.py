@@ -18,19 +18,23 @@ from relay.store.bulk.store import BATCH, BATCH_BYTES
 Parts = list[tuple[int, int]]
 """Numbers of partitions, each with how many of the rows are its; one behind the other."""
 
+SCHEDULE, CANCEL, MOVE = b"scm"
+
 _NOTHING = pa.scalar(b"", pa.large_binary())
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
     """Timers of one topic, as columns of equal length in Arrow and numpy. `due` and `expires` are in
-    microseconds; an `expires` of -1 means never."""
+    microseconds; an `expires` of -1 means never. `ops` are bytes, one of `SCHEDULE`, `CANCEL` and `MOVE` for
+    each row; None if all are scheduled."""
 
     topic: str
     timer_ids: pa.Array
     due: np.ndarray[Any, Any]
     envelopes: pa.Array
     expires: np.ndarray[Any, Any]
+    ops: np.ndarray[Any, Any] | None = None
 
     def __len__(self) -> int:
         return len(self.due)
@@ -50,12 +54,14 @@ class Group:
         """Return the rows of groups of one topic, in their order."""
         if len(groups) == 1:
             return groups[0]
+        ops = [each.ops for each in groups if each.ops is not None]
         return cls(
             groups[0].topic,
             pa.concat_arrays([each.timer_ids for each in groups]),
             np.concatenate([each.due for each in groups]),
             pa.concat_arrays([each.envelopes for each in groups]),
             np.concatenate([each.expires for each in groups]),
+            np.concatenate(ops) if ops else None,
         )
 
     def divided(self, count: int) -> tuple[Group, Parts]:
@@ -65,24 +71,13 @@ class Group:
             return self, [(0, len(self))]
         places, parts = divided(self.timer_ids, count)
         order = pa.array(places)
-        made = Group(
-            self.topic,
-            self.timer_ids.take(order),
-            self.due[places],
-            self.envelopes.take(order),
-            self.expires[places],
-        )
-        return made, parts
+        return self._made(self.timer_ids.take(order), self.envelopes.take(order), places), parts
 
     def cut(self, start: int, end: int) -> Group:
         """Return the rows from one place until before another, without a copy."""
         size = end - start
-        return Group(
-            self.topic,
-            self.timer_ids.slice(start, size),
-            self.due[start:end],
-            self.envelopes.slice(start, size),
-            self.expires[start:end],
+        return self._made(
+            self.timer_ids.slice(start, size), self.envelopes.slice(start, size), slice(start, end)
         )
 
     def distinct(self, *, last: bool = False) -> Group:
@@ -102,13 +97,11 @@ class Group:
         if mask.all():
             return self
         kept = pa.array(mask)
-        return Group(
-            self.topic,
-            self.timer_ids.filter(kept),
-            self.due[mask],
-            self.envelopes.filter(kept),
-            self.expires[mask],
-        )
+        return self._made(self.timer_ids.filter(kept), self.envelopes.filter(kept), mask)
+
+    def _made(self, timer_ids: pa.Array, envelopes: pa.Array, places: Any) -> Group:
+        ops = None if self.ops is None else self.ops[places]
+        return Group(self.topic, timer_ids, self.due[places], envelopes, self.expires[places], ops)
 
 
 def divided(timer_ids: pa.Array, count: int) -> tuple[np.ndarray[Any, Any], Parts]:
@@ -126,8 +119,14 @@ def pack_group(group: Group, most: int = BATCH, parts: Parts | None = None) -> I
     call takes, numbered from 0. None has timers of two `parts`."""
     ending = group.expires.tolist() if len(group) and int(group.expires.max()) >= 0 else []
     expires = [None if each < 0 else each for each in ending]
-    whole = [(0, len(group))]
-    yield from _packed(group.due, group.timer_ids, group.envelopes, [], expires, most, parts or whole)
+    whole, start = [(0, len(group))], 0
+    columns = group.due, group.timer_ids, group.envelopes
+    for rows in _packed(*columns, [], expires, most, parts or whole):
+        if group.ops is not None:
+            ops = group.ops[start : start + rows.size]
+            rows = rows._replace(ops=ops.tobytes().decode() if (ops != SCHEDULE).any() else "")  # noqa: PLW2901
+        start += rows.size
+        yield rows
 
 
 def pack_rows(rows: pa.RecordBatch, most: int = BATCH, partitions: int = 1) -> Iterator[PackedRows]:

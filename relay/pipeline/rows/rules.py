@@ -17,8 +17,11 @@ import pyarrow.compute as pc
 from relay.core import validate
 from relay.core.errors import InvalidField
 from relay.core.instants import LATEST, spread_of
+from relay.pipeline.rows import packing
 from relay.pipeline.rows.reading import Reading
 
+_SCHEDULE = "schedule"
+_OPS = {_SCHEDULE: packing.SCHEDULE, "cancel": packing.CANCEL, "move": packing.MOVE}
 NO_TIME = "due_time: is missing, or not a time"
 
 _PLAIN = r"^[ -z|~]{1,256}$"
@@ -172,6 +175,22 @@ def ids(column: pa.Array, bad: dict[int, str], reading: Reading) -> np.ndarray[A
         except InvalidField as refusal:
             bad.setdefault(n, str(refusal))
     found: np.ndarray[Any, Any] = missing.to_numpy(zero_copy_only=False)
+    return found
+
+
+def ops(column: pa.Array, ids: pa.Array, bad: dict[int, str]) -> np.ndarray[Any, Any]:
+    """Return what each row does, as bytes. Without a word it schedules."""
+    kinds = pc.fill_null(column, _SCHEDULE).dictionary_encode()
+    words = kinds.dictionary.to_pylist()
+    codes = kinds.indices.to_numpy(zero_copy_only=False)
+    known = np.array([_OPS.get(word, packing.SCHEDULE) for word in words], dtype=np.uint8)
+    for code, word in enumerate(words):
+        if word not in _OPS:
+            for n in np.flatnonzero(codes == code).tolist():
+                bad.setdefault(n, f"op: is {word[:100]!r}; give {' or '.join(_OPS)}")
+    found: np.ndarray[Any, Any] = known[codes]
+    for n in np.flatnonzero((found != packing.SCHEDULE) & ids.is_null().to_numpy(False)).tolist():
+        bad.setdefault(n, "timer_id: is missing; a row that cancels or moves a timer needs it")
     return found
 
 

@@ -10,9 +10,11 @@ import pyarrow as pa
 from relay.core.errors import InvalidField, StoreError, StoreUnavailable
 from relay.core.timers import REPLACE, OnConflict
 from relay.pipeline.rows.dividing import Divided
+from relay.pipeline.rows.folding import Gathered
 from relay.pipeline.rows.new_timers import check
 from relay.pipeline.rows.packing import Group
 from relay.pipeline.rows.reading import Reading
+from relay.store.bulk.applying import Applying, BatchLedger
 from relay.store.bulk.inserting import Inserting, RunLedger
 from relay.store.bulk.store import BulkStore
 from relay.store.server.explain import explain
@@ -40,7 +42,9 @@ class Load:
     `run` is the id of the load's run: a timer that this run has inserted before is skipped, and so is a row
     whose timer exists and stands by `on_conflict`. Without `run` each row replaces an existing timer. `dry`
     counts and writes nothing; with `asks` it reads in Redis what would be skipped. With `strict` a refused
-    row ends the load.
+    row ends the load. With a `batch` the rows are a task's part of that batch of the stream `run`: all rows
+    of a timer count in their order, and what the batch has done before is skipped. So it is for rows that may
+    cancel and move timers (`reading.ops`).
     """
 
     reading: Reading
@@ -51,6 +55,7 @@ class Load:
     dry: bool = False
     asks: bool = False
     strict: bool = False
+    batch: int | None = None
 
 
 def write(batches: Iterable[pa.RecordBatch], load: Load, tally: WriteTally) -> Iterator[pa.RecordBatch]:
@@ -81,9 +86,13 @@ def write(batches: Iterable[pa.RecordBatch], load: Load, tally: WriteTally) -> I
         way.finish(tally)
 
 
-def _way(store: BulkStore, load: Load) -> _Counted | _Inserted | _Replaced:
+def _way(store: BulkStore, load: Load) -> _Counted | _Inserted | _Replaced | _Applied:
     if load.dry:
         return _Counted(store, load)
+    if load.batch is not None:
+        return _Applied(store, load, load.run, load.batch)
+    if load.reading.ops:
+        return _Applied(store, load, f"{load.run}~ops", 0) if load.run else _Applied(store, load, "-", None)
     return _Inserted(store, load) if load.run else _Replaced(store, load)
 
 
@@ -156,6 +165,32 @@ class _Inserted:
         tally.skipped_alive = done.alive
         tally.skipped_by_ledger = tally.written - done.inserted - done.alive
         tally.written = done.inserted
+
+
+class _Applied:
+    """Does with each timer of a stream's batch, or of a load, once what its rows say."""
+
+    def __init__(self, store: BulkStore, load: Load, run: str, batch: int | None) -> None:
+        self._applying = Applying(store, run, batch)
+        self._ledger = None if batch is None else BatchLedger(store, run, batch)
+        apply, rate = self._applying.apply, load.max_rate
+        self._divided = Divided(store, apply, rate, last=True, decided=self._decided)
+        self._gathered = Gathered()
+
+    def _decided(self, partition: str, group: Group) -> list[bool] | None:
+        return None if self._ledger is None else self._ledger.decided_elsewhere(partition, group.ids)
+
+    def put(self, group: Group) -> None:
+        self._gathered.put(group)
+
+    def finish(self, tally: WriteTally) -> None:
+        """Write what has been gathered, and count what was changed. The ledger may have been asked elsewhere,
+        and some rows of a timer are one by now: what it had is not counted."""
+        for group in self._gathered.folded():
+            self._divided.put(group)
+        self._divided.finish()
+        done = self._applying.done
+        tally.written = done.scheduled + done.cancelled + done.moved
 
 
 def _refusal(rejects: pa.RecordBatch) -> InvalidField:

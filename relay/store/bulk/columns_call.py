@@ -67,7 +67,7 @@ class PackedRows(NamedTuple):
     `partition` is the number of the one that has them all, `first` the due time of the first timer, in
     microseconds.
     `versions` and `expires` are texts as `lua/bulk/guarded_load.lua` takes them: see `versions_text`,
-    `expiries_text`.
+    `expiries_text`; `ops` is one as `lua/bulk/apply.lua` does.
     """
 
     batch: int | str
@@ -79,6 +79,7 @@ class PackedRows(NamedTuple):
     versions: str
     expires: str = ""
     partition: int = 0
+    ops: str = ""
 
     @classmethod
     def of(cls, rows: LoadRows) -> Self:

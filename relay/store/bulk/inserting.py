@@ -160,14 +160,18 @@ class RunLedger:
     def _key(self, partition: str) -> str:
         return self._store.server.keys.key("ledger", partition, run=self._run)
 
+    def _counts_key(self, partition: str) -> str:
+        """Where the numbers of partitions are noted; `partition` is the first."""
+        return self._key(partition)
+
     def _before(self, layout: Layout, *, note: bool = False) -> tuple[int, ...]:
         """The numbers of partitions by which the run has worked, without that of `layout`, which is noted if
         `note`. A topic without a layout had no other."""
         if layout in self._counts or not layout.epoch:
             return self._counts.get(layout, ())
-        key = self._key(layout.partitions[0])
+        key = self._counts_key(layout.partitions[0])
         look: tuple[Argument, ...] = ("SMISMEMBER", key, *_MARKERS)
-        commands: list[Sequence[Argument]] = [("TYPE", key), look]
+        commands: list[Sequence[Argument]] = [("TYPE", self._key(layout.partitions[0])), look]
         if note:
             marker = _MARKERS[COUNTS.index(layout.count)]
             commands += [("SADD", key, marker), ("EXPIRE", key, KEPT), look]
@@ -175,7 +179,7 @@ class RunLedger:
         kind, before, *noted = self._store.server.ask_each(commands)
         now = noted[-1] if note else before
         found = {count for count, is_noted in zip(COUNTS, now, strict=True) if is_noted}
-        if kind == b"set" and not any(before):  # it is of a topic that had no layout
+        if kind in (b"set", b"hash") and not any(before):  # it is of a topic that had no layout
             found.add(1)
             if note:
                 self._store.server.ask("SADD", key, _MARKERS[0])
@@ -211,13 +215,19 @@ class RunLedger:
         """Whether any of its ledgers has each timer under this name."""
         found = [False] * len(timer_ids)
         asked = [(key, part) for key, some in homes.items() for part in _parts(some)]
-        commands: list[Sequence[Argument]] = [
-            ("SMISMEMBER", key, *(name(timer_ids[n]) for n in part)) for key, part in asked
-        ]
+        commands = [self._look(key, [name(timer_ids[n]) for n in part]) for key, part in asked]
         for (_, part), told in zip(asked, self._store.server.ask_each(commands), strict=True):
-            for n, is_there in zip(part, told, strict=True):
-                found[n] = found[n] or bool(is_there)
+            for n, is_there in zip(part, self._told(told), strict=True):
+                found[n] = found[n] or is_there
         return found
+
+    def _look(self, key: str, names: Sequence[bytes]) -> Sequence[Argument]:
+        """The command that asks a ledger for these entries."""
+        return ("SMISMEMBER", key, *names)
+
+    def _told(self, reply: Sequence[Any]) -> Sequence[bool]:
+        """Which of them its reply says to be there."""
+        return [bool(each) for each in reply]
 
 
 def _by_number(count: int, timer_ids: Sequence[bytes]) -> dict[int, Sequence[int]]:

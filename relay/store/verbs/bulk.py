@@ -1,4 +1,4 @@
-"""The scripts of `lua/bulk`. What three of them take by columns goes behind these arguments: see
+"""The scripts of `lua/bulk`. What four of them take by columns goes behind these arguments: see
 `relay.store.bulk.columns_call`."""
 
 from __future__ import annotations
@@ -21,6 +21,15 @@ def insert(
     """The reply: how many were inserted, were in the ledger, and were alive and spared. `kept` in seconds."""
     args = (kept, KEEPS.get(on_conflict, ""), expires)
     return Call("bulk/insert", topic, args, hints=True, run=run)
+
+
+def apply(
+    topic: str, run: str, kept: int, batch: int | None, ops: str, expires: str
+) -> Call[Sequence[int | bytes]]:
+    """The reply: a word; and how many were scheduled, cancelled, moved, and in the ledger, or a newer batch.
+    `kept` in seconds."""
+    args = (kept, "" if batch is None else batch, ops, expires)
+    return Call("bulk/apply", topic, args, hints=True, run=run)
 
 
 def guarded_load(
