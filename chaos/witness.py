@@ -13,6 +13,8 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from chaos.ledger import Ledger
 from tests.servers import RunningServer
@@ -72,10 +74,23 @@ class Witness:
     # ---------------------------------------------------------------------------- the threads
 
     def _watch(self, server: RunningServer) -> None:
-        client = server.client(socket_timeout=0.5, socket_connect_timeout=0.5)
+        # Without tries of its own, which would wait longer and longer while the server is away.
+        once = Retry(NoBackoff(), 0)
+        client = server.client(socket_timeout=0.5, socket_connect_timeout=0.5, retry=once)
+        before: float | None = None
         while not self._leaving.wait(PACE):
-            with suppress(redis.RedisError, OSError):
+            asked = time.monotonic()
+            try:
                 self._look(server, client)
+            except redis.ConnectionError:
+                self.silent(server.port, asked)
+                before = asked
+            except (redis.RedisError, OSError):
+                if before is not None:  # once it may be slow, and answer others all the same
+                    self.silent(server.port, before)
+                before = asked
+            else:
+                before = None
         client.close()
 
     def _look(self, server: RunningServer, client: redis.Redis) -> None:
@@ -104,6 +119,16 @@ class Witness:
         if len(looks) > 1:
             self._note_change(port, *looks[-2:])
 
+    def silent(self, port: int, at: float) -> None:
+        """Nobody had an answer from this port at this moment: no process was there, or it stood still."""
+        if port in self._replaced and not self._alone(port):
+            self._replaced[port] = max(self._replaced[port], at)
+
+    def _alone(self, port: int) -> list[float]:
+        """When this server was heard as a master after its place was taken."""
+        since = self._replaced[port]
+        return [each.heard for each in self._looks[port] if each.sent > since and not each.master]
+
     def _note_change(self, port: int, before: Look, now: Look) -> None:
         if before.master and not now.master:
             safe = self._replicated(before.master, before.offset)
@@ -111,10 +136,8 @@ class Witness:
             self._ledger.write("loss", safe=safe, why="lag", lag=max(alive - safe, 0.0))
             self._replaced[before.master] = before.heard
         elif not before.master and now.master and port in self._replaced:
-            since = self._replaced.pop(port)
-            alone = (each.heard for each in self._looks[port] if each.sent > since and not each.master)
-            split = now.heard - min(alone, default=now.heard)
-            self._ledger.write("loss", safe=since, why="split", lag=split)
+            split = now.heard - min(self._alone(port), default=now.heard)
+            self._ledger.write("loss", safe=self._replaced.pop(port), why="split", lag=split)
 
     def _watch_machine(self) -> None:
         before = Machine.read()

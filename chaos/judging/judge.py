@@ -136,8 +136,12 @@ class Judge:
 
     @cached_property
     def undone(self) -> list[tuple[Delivery, Call]]:
-        """Those that no loss explains."""
-        return [pair for pair in self.overtaken if not self.losses.explain(pair[1].acknowledged)]
+        """Those that no loss explains: one of the newer intent, before the old one was claimed."""
+        return [
+            (each, by)
+            for each, by in self.overtaken
+            if not self.losses.explain(by.acknowledged, self._claimed(each))
+        ]
 
     @cached_property
     def ghosts(self) -> list[tuple[Delivery, Delivery]]:
@@ -195,13 +199,18 @@ class Judge:
             earlier
             for earlier, later in self.repeated
             if not self._died_soon(earlier)
-            and not self.losses.between(self._claimed(earlier), self._claimed(later))
-            and not self.clocks.away(earlier.begins, self._claimed(later))
+            and not self._lost_by_server(earlier, later)
+            and not self.clocks.away(earlier.begins, min(self._claimed(later), earlier.begins + RECEIPT))
         ]
 
     def _claimed(self, delivery: Delivery) -> float:
         """When it was claimed (monotonic)."""
         return self.clocks.monotonic(delivery.deadline / SECOND - self.lease_ttl)
+
+    def _lost_by_server(self, earlier: Delivery, later: Delivery) -> bool:
+        """Whether a server may have lost the receipt, or the claim."""
+        claimed = self._claimed(earlier)
+        return self.losses.between(claimed, self._claimed(later), earlier.begins - claimed + RECEIPT)
 
     def _died_soon(self, delivery: Delivery) -> bool:
         """Whether its relay died before it had surely written down the receipt."""

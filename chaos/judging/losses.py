@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -9,6 +10,9 @@ from chaos.ledger import Entry
 
 LATE_ANSWER = 2.0
 """Seconds after a loss in which a caller may still hear the answer of before."""
+
+READ = 0.1
+"""Seconds by which the moment of a claim may be off, which a server's clock tells."""
 
 
 @dataclass(frozen=True)
@@ -34,17 +38,22 @@ class Losses:
             if entry["kind"] == "loss"
         ]
 
-    def explain(self, answered: float) -> bool:
-        """Whether what was answered at this moment may be gone."""
-        return any(each.safe <= answered <= each.at + LATE_ANSWER for each in self.all)
-
-    def between(self, earlier: float, later: float) -> bool:
-        """Whether what servers did at the first moment was not known to be safe, and may have been undone by
-        the second; or one of both was at a master that was replaced already."""
+    def explain(self, answered: float, seen: float = math.inf) -> bool:
+        """Whether what was answered at the first moment may be gone at the second: a server has it until the
+        loss, and one of two masters may never have had it."""
         return any(
-            each.safe <= later and earlier <= each.at
+            each.safe <= answered <= each.at + LATE_ANSWER
+            and (each.why == "split" or each.at <= seen + LATE_ANSWER)
+            for each in self.all
+        )
+
+    def between(self, earlier: float, later: float, within: float = READ) -> bool:
+        """Whether what servers did at the first moment, or up to `within` seconds after it, was not known to
+        be safe, and may have been undone by the second; or one of both was at a replaced master."""
+        return any(
+            each.safe <= earlier <= each.at or each.safe <= later <= each.at
             if each.why == "split"
-            else each.safe <= earlier + LATE_ANSWER and earlier <= each.at <= later
+            else each.safe <= earlier + within and earlier <= each.at <= later
             for each in self.all
         )
 

@@ -41,7 +41,7 @@ def page(results: Sequence[Result]) -> str:
         "explained": explained(known),
         "conditions": conditions(known),
         "seeded": bugs({told["bug"]: told for told in read(seeded.RESULTS)}),
-        "left": (f"- {told(each)}: this row was not run." for each in left),
+        "left": [*(f"- {told(each)}: this row was not run." for each in left), *unmet(known)],
     }
     text = TEMPLATE.read_text(encoding="utf-8")
     for name, lines in parts.items():
@@ -51,7 +51,7 @@ def page(results: Sequence[Result]) -> str:
 
 TITLES = (
     "what breaks", "servers", "durability", "acknowledged", "lost", "early", "undone", "twice", "not counted",
-    "stretch", "redelivery", "instants lost, double", "errors that callers saw",
+    "counted unseen", "stretch", "redelivery", "instants lost, double", "errors that callers saw",
 )  # fmt: skip
 
 
@@ -74,6 +74,7 @@ def cells(row: Row, result: Result) -> Iterator[str]:
     yield zero(verdict["undone"], verdict["changes"], verdict["undone_explained"])
     yield f"{verdict['twice']:,}"
     yield beside(f"{verdict['uncounted']:,}", verdict["uncounted_explained"])
+    yield f"{verdict['overcounted']:,}"
     yield f"{verdict['stretch']:.1f} s"
     first, last = verdict["redelivery_first"], verdict["redelivery"]
     yield f"{first:.1f} to {last:.1f} s" if verdict["redelivered"] else ""
@@ -133,6 +134,13 @@ def conditions(known: Iterable[tuple[Row, Result]]) -> Iterator[str]:
             result["when"][:10],
         ]
         yield f"| {' | '.join(parts)} |"
+
+
+def unmet(known: Iterable[tuple[Row, Result]]) -> Iterator[str]:
+    """One line for each row that has faults which its last run did not have."""
+    for row, result in known:
+        if names := [each.name for each in row.faults() if each.name not in result["faults"]]:
+            yield f"- In the row `{row.name}`, when it ran last: {', '.join(names)}."
 
 
 def bugs(found: Mapping[str, Result]) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from google.rpc import code_pb2
 
@@ -17,6 +17,7 @@ from relay.core.errors import (
     OtherVersion,
     OutOfTime,
     RecurrenceNotFound,
+    ReplicasAway,
     ServiceError,
     StoreFull,
     StoreUnavailable,
@@ -45,6 +46,9 @@ class ErrorKind:
 
 
 AWAY = ErrorKind(code_pb2.UNAVAILABLE, 503, "store-unavailable", "Redis is away", 1)
+NOT_DURABLE = ErrorKind(
+    code_pb2.UNAVAILABLE, 503, "not-durable", "The change is not as durable as was asked", 0, "NOT_DURABLE"
+)
 
 KINDS: dict[type[ServiceError], ErrorKind] = {
     InvalidField: ErrorKind(
@@ -67,14 +71,8 @@ KINDS: dict[type[ServiceError], ErrorKind] = {
     OpenOutcome: AWAY,
     OutOfTime: ErrorKind(code_pb2.UNAVAILABLE, 503, "out-of-time", "The call's time is over", 1),
     GivenUp: ErrorKind(code_pb2.UNAVAILABLE, 503, "given-up", "The call was too late, and had no effect", 1),
-    DurabilityMissed: ErrorKind(
-        code_pb2.UNAVAILABLE,
-        503,
-        "not-durable",
-        "The change is not as durable as was asked",
-        0,
-        "NOT_DURABLE",
-    ),
+    DurabilityMissed: NOT_DURABLE,
+    ReplicasAway: replace(NOT_DURABLE, retry_after=1),
     NotOffered: ErrorKind(
         code_pb2.FAILED_PRECONDITION, 409, "durability-not-offered", "The server can't give this durability"
     ),

@@ -15,7 +15,8 @@
     │   ├── StoreUnavailable   Redis can't be reached now; try again
     │   │   ├── GivenUp        the call was too late, and had no effect
     │   │   ├── OpenOutcome    the call was sent and never answered; it can't act any more
-    │   │   └── DurabilityMissed the change is not as durable as was asked, or was not made for that
+    │   │   └── DurabilityMissed the change is not as durable as was asked
+    │   │       └── ReplicasAway it was not made: replicas are away that it would wait for
     │   ├── StoreFull          Redis is at `maxmemory` and refuses new data
     │   ├── WrongKeyType       somebody keeps something else under one of our keys
     │   ├── OtherLayout        the topic has other partitions than the caller believed
@@ -152,10 +153,12 @@ class OpenOutcome(StoreUnavailable):
 
 class DurabilityMissed(StoreUnavailable):
     """The change is not as durable as was asked: it may stand, or be lost with the server; repeat the call
-    under the same id.
+    under the same id."""
 
-    If replicas are away that it would have to wait for, it is not made, and the message says so.
-    """
+
+class ReplicasAway(DurabilityMissed):
+    """Replicas are away that the change would have to wait for, so it was not made. This is known at once,
+    where all else that is missed takes the caller's time: so a repeat takes a pause."""
 
 
 class StoreFull(StoreError):

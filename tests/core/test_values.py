@@ -48,7 +48,7 @@ def test_the_error_tree() -> None:
     assert all(issubclass(kind, errors.ServiceError) and kind.__doc__ for kind in kinds)
     store: set[type] = {errors.StoreUnavailable, errors.StoreFull, errors.WrongKeyType, errors.StoreRefused}
     store.update((errors.GivenUp, errors.OpenOutcome, errors.OtherLayout))
-    store.update((errors.DurabilityMissed, errors.NotOffered))
+    store.update((errors.DurabilityMissed, errors.ReplicasAway, errors.NotOffered))
     assert {kind for kind in kinds if issubclass(kind, errors.StoreError)} == {errors.StoreError, *store}
 
 

@@ -26,7 +26,7 @@ VERDICT = {
     "twice": 7,
     "uncounted": 3,
     "uncounted_explained": 2,
-    "overcounted": 0,
+    "overcounted": 1,
     "stretch": 1.25,
     "redelivered": 4,
     "redelivery_first": 2.5,
@@ -72,7 +72,7 @@ def test_a_zero_has_its_bound() -> None:
 def test_a_row_says_what_was_seen() -> None:
     (line,) = (line for line in page([result_of("relay")]).splitlines() if "30,000" in line)
     zeros = "| 0 (<0.015 %) | 0 (<0.012 %) | 0 (<0.1 %) |"
-    assert f"{zeros} 7 | 3; 2 explained | 1.2 s | 2.5 to 8.2 s | 0, 0 of 500 |" in line
+    assert f"{zeros} 7 | 3; 2 explained | 1 | 1.2 s | 2.5 to 8.2 s | 0, 0 of 500 |" in line
 
 
 def test_a_row_names_what_its_servers_need() -> None:
@@ -97,6 +97,15 @@ def test_what_was_lost_is_explained() -> None:
 def test_rows_that_were_not_run_are_named() -> None:
     text = page([result_of(each.name) for each in ROWS[1:]])
     assert text.count("this row was not run") == 1
+
+
+def test_faults_that_a_row_did_not_have_are_named() -> None:
+    """Such as those that were added after it ran."""
+    result = result_of("application")
+    names = [each.name for each in row("application").faults()]
+    assert f"In the row `application`, when it ran last: {', '.join(names)}." in page([result])
+    result["faults"] = dict.fromkeys(names, 1)
+    assert "when it ran last" not in page([result])
 
 
 def test_the_table_has_a_bound_on_its_rows() -> None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+import redis
 
 from chaos import ledger
 from chaos.judging.clocks import ServerClocks
 from chaos.ledger import Entry, Ledger
 from chaos.witness import Look, Machine, Witness
-from tests.servers import RunningServer
+from tests.servers import RunningServer, start_server
 from tests.worlds.waiting import eventually
 
 MASTER, REPLICA = 7001, 7002
@@ -27,6 +29,10 @@ class Seen:
     def say(self, port: int, at: float, offset: int, master: int = 0) -> None:
         """A server was asked at this moment, and answered 0.01 s later."""
         self._witness.take(port, Look(at, at + 0.01, master, offset, buffered=False))
+
+    def silent(self, port: int, at: float) -> None:
+        """There was no answer at this moment."""
+        self._witness.silent(port, at)
 
     @property
     def losses(self) -> list[Entry]:
@@ -75,6 +81,49 @@ def test_a_replaced_master_that_does_not_come_back_answers_nobody(seen: Seen) ->
     failover(seen)
     seen.say(MASTER, 9.0, 200, REPLICA)
     assert seen.losses[1]["lag"] == 0.0
+
+
+def test_a_replaced_master_answers_nobody_before_it_is_back(seen: Seen) -> None:
+    """And may have answered from then on. That it dies once more does not take that back."""
+    seen.silent(MASTER, 3.3)
+    failover(seen)
+    seen.silent(MASTER, 5.5)
+    seen.say(MASTER, 6.0, 350)
+    seen.silent(MASTER, 7.0)
+    seen.say(MASTER, 9.0, 200, REPLICA)
+    assert seen.losses[1]["safe"] == 5.5
+    assert seen.losses[1]["lag"] == pytest.approx(3.0)
+
+
+def test_a_server_that_is_gone_or_stands_still_is_silent(tmp_path: Path) -> None:
+    """Of one that is there this is known once it was asked twice in vain: it may be slow to one alone."""
+    vain: list[str] = []
+    silences: list[tuple[str, int]] = []
+    state = "running"
+
+    class Noting(Witness):
+        def _look(self, *who: Any) -> None:
+            try:
+                super()._look(*who)
+            except redis.RedisError:
+                vain.append(state)
+                raise
+
+        def silent(self, port: int, at: float) -> None:
+            silences.append((state, len(vain)))
+
+    def are(kind: str) -> list[int]:
+        return [count for state, count in silences if state == kind]
+
+    with start_server("valkey") as server, Noting([server], Ledger(tmp_path, "nemesis")):
+        state = "frozen"
+        server.freeze()
+        eventually(lambda: are("frozen"), "it stands still")
+        server.thaw()
+        state = "killed"
+        server.kill()
+        eventually(lambda: are("killed"), "it is gone")
+    assert min(are("frozen")) >= 2
 
 
 def test_a_replica_that_stays_one_loses_nothing(seen: Seen) -> None:

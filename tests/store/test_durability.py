@@ -14,11 +14,21 @@ import pytest
 from redis.asyncio.connection import AbstractConnection
 
 from relay.core.durability import Durability, needing
-from relay.core.errors import DurabilityMissed, GivenUp, NotOffered, OpenOutcome, ServiceError, TooMany
+from relay.core.errors import (
+    DurabilityMissed,
+    GivenUp,
+    NotOffered,
+    OpenOutcome,
+    ReplicasAway,
+    ServiceError,
+    TooMany,
+    UnfitServer,
+)
 from relay.core.timers import KEEP_EXISTING, Change, NewTimer, Scheduled
 from relay.store.server import group_commit, pool
 from relay.store.server import server as server_module
 from relay.store.server.durable import offer
+from relay.store.server.fitness import check_durability
 from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
 from tests.servers import Kind, RunningServer, binary, server_id, start_server
@@ -360,11 +370,11 @@ async def test_a_replica_that_is_away(pair: tuple[RunningServer, RunningServer])
         assert (await schedule(store, "first", REPLICA)).stored
         replica.kill()
         with pytest.raises(DurabilityMissed, match="the change stands"):
-            await schedule(store, "a", REPLICA, seconds=0.5)  # over a connection from before
+            await schedule(store, "a", REPLICA, seconds=2.0)  # over a connection from before
         await until_online(master, 0)
         for _ in range(2):
             with pytest.raises(
-                DurabilityMissed,
+                ReplicasAway,
                 match="needs 1 replica, and 0 of 1 are online at present; nothing was changed",
             ):
                 await schedule(store, "b", REPLICA)
@@ -374,6 +384,20 @@ async def test_a_replica_that_is_away(pair: tuple[RunningServer, RunningServer])
         replica.start()
         await until_online(master, 1)
         assert (await schedule(store, "b", REPLICA)).stored
+
+
+async def test_a_relay_starts_where_a_replica_is_away(pair: tuple[RunningServer, RunningServer]) -> None:
+    """It was seen a moment ago, or a Cluster's other node has one. The refusal names the setting as ever."""
+    master, replica = pair
+    wanted = {"topics.t.durability": REPLICA}
+    async with Server(master.url, timeout=PATIENCE) as server:
+        await check_durability(server, wanted)
+        replica.kill()
+        await until_online(master, 0)
+        with pytest.raises(
+            UnfitServer, match=r"^topics\.t\.durability: replicas:1 can't be reached: it needs"
+        ):
+            await check_durability(server, wanted)
 
 
 async def until_online(master: RunningServer, count: int) -> None:

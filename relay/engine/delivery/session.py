@@ -145,7 +145,8 @@ class Session:
         self._alone: Lease | None = None
         self._hold_until = 0.0
         self._waited = False
-        """Whether whatever is in flight has had its time before a suspect, or was one."""
+        """Whether a suspect was sent last: then whatever is in flight has had its time, and the next one need
+        not wait for that again."""
         self._finished = False
         self._wakeup = Wakeup()
         self._said = Wakeup()

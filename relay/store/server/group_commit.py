@@ -18,7 +18,7 @@ from redis.exceptions import RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from relay.core.durability import Durability
-from relay.core.errors import DurabilityMissed, GivenUp, OpenOutcome, TooMany
+from relay.core.errors import DurabilityMissed, GivenUp, OpenOutcome, ReplicasAway, TooMany
 from relay.store.server.durable.offer import (
     FSYNCS,
     HOW_SYNCED,
@@ -172,8 +172,10 @@ class GroupCommit:  # see 0096
                 await self._look(connection)
             finally:
                 await self._pool.release(connection)
-        except (CantGive, CantGiveNow) as lack:
+        except CantGive as lack:
             return str(lack)
+        except CantGiveNow as lack:
+            return self._out_of_reach(lack)
         return ""
 
     async def aclose(self) -> None:
@@ -189,8 +191,8 @@ class GroupCommit:  # see 0096
         behind it.
 
         Raises what `Client.change` raises; `DurabilityMissed` if the script was answered, and the level was
-        not reached, or if the script was not sent, since replicas are away; `TooMany` if too many calls wait;
-        `CantGive` if the server can't give the level.
+        not reached; `ReplicasAway` if it was not sent; `TooMany` if too many calls wait; `CantGive` if the
+        server can't give the level.
         """
         if self._waiting >= MOST_WAITING:
             raise TooMany(
@@ -292,7 +294,9 @@ class GroupCommit:  # see 0096
             return await self._pool.get_connection()
         except (RedisError, OSError) as failure:
             self._gathers = False
-            told = self._away(failure) if isinstance(failure, CantGiveNow) else failure
+            told: Exception = failure
+            if isinstance(failure, CantGiveNow):
+                told = ReplicasAway(f"{self._out_of_reach(failure)}; nothing was changed: repeat the call")
             for asked in self._queue:
                 asked.tell(told)
             self._queue.clear()
@@ -301,10 +305,8 @@ class GroupCommit:  # see 0096
             self._gathers = False
             raise
 
-    def _away(self, lack: CantGiveNow) -> DurabilityMissed:
-        return DurabilityMissed(
-            f"durability: {self._level} can't be reached: {lack}; nothing was changed: repeat the call"
-        )
+    def _out_of_reach(self, lack: CantGiveNow) -> str:
+        return f"durability: {self._level} can't be reached: {lack}"
 
     async def _gather(self, calls: list[_Asked], connection: AbstractConnection) -> list[Sequence[Any]]:
         """Send what is queued, and what comes until it is time to close the group.

@@ -31,10 +31,11 @@ Questions: TypeAlias = Generator[tuple[str | int, ...], Any, bytes | None]
 
 
 class Replicas:
-    """How many replicas were seen online at a time, at any server that has the data: `most`.
+    """How many replicas were seen online at a time, at any server of the URL: `most`.
 
     Behind a failover the new master has fewer until the others follow it. So it passes, as far as anybody can
-    tell, that a server lacks what was there before.
+    tell, that a server lacks what was there before. In a Cluster it may have been another master that had
+    them; and who takes replicas away for good is told so once relays are started again.
     """
 
     def __init__(self) -> None:
