@@ -165,10 +165,11 @@ BUGS = (
     ),
     _bug(
         "two relays tick at once",
-        "calm",
+        "network",
         "instants_double",
         (TURN, "if redis.call('HGET', standings, id) ~= stood then", "if false then"),
         (TURN, "elseif last_stands(stood) ~= there then", "elseif false then"),
+        fault=CallsHeldBack.name,
     ),
     # ------------------------------------------------------------------------------ settler, leases
     _bug(

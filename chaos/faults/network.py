@@ -90,8 +90,9 @@ class BytesHeldBack:
 
 class CallsHeldBack:
     """Calls that store timers wait on their way to a server, each on a connection of its own, until callers
-    have given them up and repeated them by the other relay. Then they arrive, behind what was answered since.
-    All else passes, so a relay has the server's time, and goes on calling."""
+    have given them up and repeated them by the other relay. Then they arrive, behind what was answered since,
+    and the last turns of recurrences behind those of the other relay. All else passes, so a relay has the
+    server's time, and goes on calling."""
 
     name = "calls held back"
     seconds = 3.5, 8.0  # callers wait for 3

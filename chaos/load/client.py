@@ -35,8 +35,8 @@ FAR = 7200.0
 """The same of a timer that is to be moved before it is due."""
 AT_ONCE = 400
 """Lives at the same time; where callers wait for a server that is away, no more are begun."""
-PAYLOAD = '"due": '
-"""A text that every payload of a caller's has, and nothing else."""
+PAYLOAD = '{"n":'
+"""How every payload begins, a recurrence's as well, and nothing else that is said to a server."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 

@@ -13,6 +13,7 @@ import pytest
 from chaos.ledger import Ledger
 from chaos.load import client
 from chaos.load.calls import Insistent
+from chaos.load.operator import Recurring
 from relay.client import RelayClient
 
 
@@ -25,6 +26,10 @@ class Relay:
     async def schedule(self, _: str, payload: bytes, **__: Any) -> SimpleNamespace:
         self.payloads.append(payload)
         return SimpleNamespace(durability="stored")
+
+    async def recur(self, _: str, *, payload: bytes, **__: Any) -> SimpleNamespace:
+        self.payloads.append(payload)
+        return SimpleNamespace(next_time=None)
 
     async def cancel(self, *_: Any, **__: Any) -> SimpleNamespace:
         return SimpleNamespace(durability="stored")
@@ -42,5 +47,6 @@ async def test_every_payload_has_the_text_by_which_calls_are_held_back(
     caller = Insistent([cast("RelayClient", relay)], Ledger(tmp_path, "client-1"), 3.0)
     for number in range(50):
         await client.Life(caller, f"client-1-{number}", "", Random(number)).live()
+    await Recurring(caller, "every-second", "").put()
     assert len(relay.payloads) > 50
     assert all(client.PAYLOAD.encode() in each for each in relay.payloads)
