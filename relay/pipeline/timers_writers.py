@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from relay.core.errors import InvalidField
+from relay.core.instants import SECOND
 from relay.core.timers import REPLACE
-from relay.pipeline.rows.columns import CONSTANT, OP
-from relay.pipeline.spark.redis_target import Target, flag, on_conflict, rate, spread
+from relay.pipeline.rows.columns import CONSTANT, OP, VERSION
+from relay.pipeline.spark.redis_target import Target, flag, on_conflict, rate, spread, whole
+from relay.store.bulk.applying import REMEMBERED
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,9 +51,10 @@ def load_of(options: Mapping[str, str], schema: StructType) -> tuple[Load, str |
     if stands is not REPLACE and not run:
         raise InvalidField("run_id", "is missing; with on_conflict, name a run")
     reading = _reading(options, schema)
-    if stands is not REPLACE and reading.ops:
-        raise InvalidField("on_conflict", "is for rows that all schedule; leave it or the column op out")
-    return Load(reading, run, stands, max_rate=rate(options), strict=rejects is None), rejects
+    if stands is not REPLACE and (reading.ops or reading.versions):
+        raise InvalidField("on_conflict", "is for rows without op and version; leave it or these columns out")
+    strict, remember = rejects is None, _remember(options)
+    return Load(reading, run, stands, rate(options), strict=strict, remember=remember), rejects
 
 
 def stream_load_of(options: Mapping[str, str], schema: StructType) -> tuple[Load, str | None]:
@@ -63,7 +66,9 @@ def stream_load_of(options: Mapping[str, str], schema: StructType) -> tuple[Load
     if "on_conflict" in options:
         raise InvalidField("on_conflict", "is for frames; in a stream the newest row counts, so leave it out")
     rejects = options.get("rejects")
-    return Load(_reading(options, schema), max_rate=rate(options), strict=rejects is None), rejects
+    reading, remember = _reading(options, schema), _remember(options)
+    strict = rejects is None
+    return Load(reading, max_rate=rate(options), strict=strict, remember=remember), rejects
 
 
 def _reading(options: Mapping[str, str], schema: StructType) -> Reading:
@@ -71,7 +76,7 @@ def _reading(options: Mapping[str, str], schema: StructType) -> Reading:
     from relay.pipeline.inputs.sources import check_types
     from relay.pipeline.rows.reading import COLUMNS, Reading
 
-    known = (*COLUMNS, OP)
+    known = (*COLUMNS, OP, VERSION)
     unknown = [name for name in schema.fieldNames() if name not in known]
     if unknown:
         raise InvalidField(unknown[0], f"is not a column of a timer; there are {', '.join(known)}")
@@ -88,7 +93,13 @@ def _reading(options: Mapping[str, str], schema: StructType) -> Reading:
         zone=options.get("time_zone"),
         spread=spread(options),
         ops=OP in schema.fieldNames(),
+        versions=VERSION in schema.fieldNames(),
     )
+
+
+def _remember(options: Mapping[str, str]) -> int:
+    """For how many microseconds versions are known. Raises `InvalidField`."""
+    return whole(options, "version_ttl", REMEMBERED // SECOND, least=1) * SECOND
 
 
 # ------------------------------------------------------------------------------------------- writers

@@ -67,8 +67,9 @@ class KeyNames:
         read the topic's stream, `consumer` one of its readers, `run` a load's; none has a colon, so that no
         two of two topics meet in one key. `absent` is a key that nobody ever writes, `layout` the one that
         holds the layout that the partition has seen last, `move` what is on its way from it or to it,
-        `relays` which relays poll the topic, and `written` one that is never there (see `lib/written.lua`);
-        recurrences have those of `RECURRENCES`."""
+        `even` and `odd` the versions of rows that loads have applied, `relays` which relays poll
+        the topic, and `written` one that is never there (see `lib/written.lua`); recurrences have those of
+        `RECURRENCES`."""
         if name in ("pace", "calendars"):  # of no topic
             return str(getattr(self, name))
         if name == "absent":  # for the script that is about no topic, beside its only key
@@ -83,6 +84,8 @@ class KeyNames:
         # Under a prefix that the user of every relay may write.
         if name in ("move", "relays", "written", *RECURRENCES):
             return f"{self.leases}:{self._tag(topic)}#{name}"
+        if name in ("even", "odd"):  # beside a topic's ledgers, of whom none has such a run
+            return f"{self.ledger}:~{name}:{self._tag(topic)}"
         of_group = f"{group}:" if name in ("retries", "group", "latest") else ""
         of_run = f"{run}:" if name == "ledger" else ""
         of_consumer = f"{consumer}:" if name == "latest" else ""

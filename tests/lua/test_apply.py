@@ -17,6 +17,7 @@ from relay.store.bulk.applying import BATCH, Applied, Applying, StaleBatch
 from relay.store.bulk.columns_call import LoadRows, PackedRows, text_head
 from relay.store.bulk.inserting import KEPT
 from relay.store.bulk.store import BATCH as LARGEST
+from relay.store.keys import KeyNames
 from tests.worlds.scripts.asking import N1, NOW
 from tests.worlds.scripts.bench import Bench
 from tests.worlds.scripts.states import EMPTY, ENVELOPE, State, alone, score
@@ -146,13 +147,16 @@ async def test_a_ledger_that_is_refused(bench: Bench) -> None:
     bench.raw.execute_command("ACL", "SETUSER", user, "on", ">secret", "~*", "&*", "+@all", "-unlink")
     texts = (b"%d" % (DUE // SECOND), b"a", ENVELOPE)
     columns = [b"\x91" + text_head(len(text)) + text for text in texts]
-    keys, until = (*bench.keys[:3], bench.ledger(), bench.marks), (int(time.time()) + 60) * SECOND
+    versions = [KeyNames().key(name, bench.topic) for name in ("even", "odd")]
+    keys, until = (*bench.keys[:3], bench.ledger(), *versions, bench.marks), (int(time.time()) + 60) * SECOND
     try:
         with (
             bench.server.client(username=user, password="secret") as client,
             pytest.raises(ResponseError, match=r"permission|can't run this command"),
         ):
-            client.eval(bench.texts["bulk/apply"], 5, *keys, until, "channel", KEPT, 2, "", "", *columns)
+            client.eval(
+                bench.texts["bulk/apply"], 7, *keys, until, "channel", KEPT, 2, "", 1, "", "", "", *columns
+            )
     finally:
         bench.raw.execute_command("ACL", "DELUSER", user)
     assert bench.state().timeline["a"] == score(DUE)

@@ -105,7 +105,7 @@ async def test_long_ids(bench: Bench) -> None:
     assert bench.insert(LONG, longest) == Inserted(2)
     assert bench.raw.smembers(bench.ledger()) == {
         longest.encode(),
-        inserting._name(LONG.encode()),
+        inserting.ledger_name(LONG.encode()),
     }
     assert bench.insert(LONG, longest) == Inserted(known=2)
     assert set(bench.state().timeline) == {LONG, longest}

@@ -138,7 +138,7 @@ def test_what_means_nothing(spark: SparkSession, orders: str, valkey: RunningSer
     frame = spark.sql(f"select 'cancel' as op, 'a' as timer_id, timestamp '{FAR}' as due_time")
     with pytest.raises(PySparkException) as refusal:
         frame.write.format("timers").options(**options).mode("append").save()
-    assert "on_conflict: is for rows that all schedule" in str(translated(refusal.value))
+    assert "on_conflict: is for rows without op and version" in str(translated(refusal.value))
     with pytest.raises(PySparkException) as refusal:
         frame.selectExpr("1 as op", "timer_id", "due_time").write.format("timers").options(
             redis_url=valkey.url, topic=orders

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -92,6 +93,39 @@ def test_the_same_as_row_by_row(parts: list[list[Row]], there: str) -> None:
     for op, timer_id, due, envelope in made:
         change(at_once, op, timer_id, due, envelope)
     assert at_once == one_by_one
+
+
+def of_versions(rows: Sequence[tuple[str, str, int, int]]) -> list[tuple[str, int, bytes, int, int]]:
+    """Rows with their versions: what is made of those of one timer."""
+    plain = group([(op, name, due) for op, name, due, _ in rows])
+    gathered = Gathered()
+    gathered.put(replace(plain, versions=np.array([version for *_, version in rows], dtype=np.int64)))
+    (made,) = gathered.folded()
+    assert made.ops is not None
+    assert made.versions is not None
+    assert made.moves is not None
+    envelopes = made.envelopes.to_pylist()
+    columns = made.ops.tolist(), made.due.tolist(), envelopes, made.versions.tolist(), made.moves.tolist()
+    return [(chr(op), *rest) for op, *rest in zip(*columns, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("versions", "one"),
+    [
+        ("s3 s1 s2", ("s", 3, b"0", 3, -1)),
+        ("c3 s1", ("c", 3, b"0", 3, -1)),
+        ("s3 c1", ("s", 3, b"0", 3, -1)),
+        ("m3 s1", ("s", 3, b"1", 1, 3)),
+        ("m3 c1 m2", ("c", 3, b"1", 1, 3)),
+        ("m3 m1", ("m", 3, b"0", 3, -1)),
+        ("m1 s2 m3", ("s", 3, b"1", 2, 3)),
+        ("s2 s2", ("s", 2, b"1", 2, -1)),
+    ],
+)
+def test_in_the_order_of_versions(versions: str, one: tuple[str, int, bytes, int, int]) -> None:
+    """The due time of each row is its version. Of equal ones the last counts."""
+    rows = [(text[0], "a", int(text[1]), int(text[1])) for text in versions.split()]
+    assert of_versions(rows) == [one]
 
 
 def change(timers: dict[str, tuple[int, bytes]], op: str, timer_id: str, due: int, envelope: bytes) -> None:

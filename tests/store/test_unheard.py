@@ -214,7 +214,7 @@ async def apply(limited: Limited) -> None:
         applying = Applying(bulk, "run", 0)
         applying.apply(limited.topic, ONE)
         bulk.flush()
-        assert applying.done == (1, 0, 0, 0)
+        assert applying.done == (1, 0, 0, 0, 0)
     assert await limited.states() == {"a": "pending"}
 
 

@@ -41,6 +41,10 @@ _TYPES: Mapping[str, tuple[tuple[type[t.DataType], ...], str]] = {
         "give bytes, text or a struct, as cast(… as string) makes of it",
     ),
     "op": ((t.StringType, t.NullType), "give a text: schedule, cancel or move"),
+    "version": (
+        (t.ByteType, t.ShortType, t.IntegerType, t.LongType, t.TimestampType, t.TimestampNTZType, t.NullType),
+        "give a whole number or a timestamp",
+    ),
     "headers": (
         (t.MapType, t.NullType),
         "give a map of strings, as from_json(…, 'map<string,string>') makes of JSON",

@@ -21,6 +21,9 @@ TIMER = {
 OP = "op"
 """The data source's column that says what a row does: schedule a timer, cancel it or move it."""
 
+VERSION = "version"
+"""The data source's column by which late rows lose against newer ones."""
+
 CONSTANT = ("topic", "content_type")
 """The columns for which an option can stand."""
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from relay.pipeline.rows import documents, envelopes, rules
-from relay.pipeline.rows.columns import CONTENT, OP
+from relay.pipeline.rows.columns import CONTENT, OP, VERSION
 from relay.pipeline.rows.packing import CANCEL, SCHEDULE, Group
 from relay.pipeline.rows.reading import (
     COLUMNS,
@@ -52,6 +52,7 @@ def check(rows: pa.RecordBatch, reading: Reading) -> Checked:
     ops = rules.ops(columns[OP], columns["timer_id"], bad) if OP in columns else None
     if ops is not None:
         columns = _needed(columns, ops)
+    versions = rules.versions(columns[VERSION], bad) if VERSION in columns else None
     topics = rules.topics(columns["topic"], reading, bad)
     due = rules.instants(columns["due_time"], "due_time", bad, needed=True)
     expires = rules.instants(columns["expire_time"], "expire_time", bad, needed=False)
@@ -69,6 +70,7 @@ def check(rows: pa.RecordBatch, reading: Reading) -> Checked:
         topics = rules.TopicColumn(topics.names, topics.codes[keep])
         due, expires, missing = due[keep], expires[keep], missing[keep]
         ops = None if ops is None else ops[keep]
+        versions = None if versions is None else versions[keep]
     else:
         good = columns
     stored = envelopes.encode(**{name: good[name] for name in CONTENT})
@@ -78,7 +80,7 @@ def check(rows: pa.RecordBatch, reading: Reading) -> Checked:
         ids = pc.replace_with_mask(ids, pa.array(missing), made)
     if reading.spread:
         due = due + rules.places(ids, reading.spread)
-    groups = list(_by_topic(topics, Group("", ids, due, stored, expires, ops)))
+    groups = list(_by_topic(topics, Group("", ids, due, stored, expires, ops, versions)))
     return Checked(groups, _rejected(rows, columns, bad), int(missing.sum()))
 
 

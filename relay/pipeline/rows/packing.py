@@ -12,7 +12,13 @@ import pyarrow.compute as pc
 
 from relay.core.instants import EXACT, SECOND, to_score
 from relay.core.partitions import partition_numbers
-from relay.store.bulk.columns_call import PackedRows, expiries_text, text_head, versions_text
+from relay.store.bulk.columns_call import (
+    PackedRows,
+    each_version_text,
+    expiries_text,
+    text_head,
+    versions_text,
+)
 from relay.store.bulk.store import BATCH, BATCH_BYTES
 
 Parts = list[tuple[int, int]]
@@ -27,7 +33,8 @@ _NOTHING = pa.scalar(b"", pa.large_binary())
 class Group:
     """Timers of one topic, as columns of equal length in Arrow and numpy. `due` and `expires` are in
     microseconds; an `expires` of -1 means never. `ops` are bytes, one of `SCHEDULE`, `CANCEL` and `MOVE` for
-    each row; None if all are scheduled."""
+    each row; None if all are scheduled. `versions` are those of the rows, if they have any, and `moves` those
+    of later rows that move a timer, -1 for none."""
 
     topic: str
     timer_ids: pa.Array
@@ -35,6 +42,8 @@ class Group:
     envelopes: pa.Array
     expires: np.ndarray[Any, Any]
     ops: np.ndarray[Any, Any] | None = None
+    versions: np.ndarray[Any, Any] | None = None
+    moves: np.ndarray[Any, Any] | None = None
 
     def __len__(self) -> int:
         return len(self.due)
@@ -54,14 +63,13 @@ class Group:
         """Return the rows of groups of one topic, in their order."""
         if len(groups) == 1:
             return groups[0]
-        ops = [each.ops for each in groups if each.ops is not None]
         return cls(
             groups[0].topic,
             pa.concat_arrays([each.timer_ids for each in groups]),
             np.concatenate([each.due for each in groups]),
             pa.concat_arrays([each.envelopes for each in groups]),
             np.concatenate([each.expires for each in groups]),
-            np.concatenate(ops) if ops else None,
+            *(_joined([getattr(each, name) for each in groups]) for name in _MAY_BE_MISSING),
         )
 
     def divided(self, count: int) -> tuple[Group, Parts]:
@@ -100,8 +108,17 @@ class Group:
         return self._made(self.timer_ids.filter(kept), self.envelopes.filter(kept), mask)
 
     def _made(self, timer_ids: pa.Array, envelopes: pa.Array, places: Any) -> Group:
-        ops = None if self.ops is None else self.ops[places]
-        return Group(self.topic, timer_ids, self.due[places], envelopes, self.expires[places], ops)
+        columns = (getattr(self, name) for name in _MAY_BE_MISSING)
+        more = [None if each is None else each[places] for each in columns]
+        return Group(self.topic, timer_ids, self.due[places], envelopes, self.expires[places], *more)
+
+
+_MAY_BE_MISSING = ("ops", "versions", "moves")
+
+
+def _joined(columns: Sequence[np.ndarray[Any, Any] | None]) -> np.ndarray[Any, Any] | None:
+    there = [each for each in columns if each is not None]
+    return np.concatenate(there) if there else None
 
 
 def divided(timer_ids: pa.Array, count: int) -> tuple[np.ndarray[Any, Any], Parts]:
@@ -122,11 +139,17 @@ def pack_group(group: Group, most: int = BATCH, parts: Parts | None = None) -> I
     whole, start = [(0, len(group))], 0
     columns = group.due, group.timer_ids, group.envelopes
     for rows in _packed(*columns, [], expires, most, parts or whole):
-        if group.ops is not None:
-            ops = group.ops[start : start + rows.size]
-            rows = rows._replace(ops=ops.tobytes().decode() if (ops != SCHEDULE).any() else "")  # noqa: PLW2901
+        part = slice(start, start + rows.size)
         start += rows.size
-        yield rows
+        yield rows._replace(
+            ops="" if group.ops is None else _ops_text(group.ops[part]),
+            versions="" if group.versions is None else each_version_text(group.versions[part].tolist()),
+            moves="" if group.moves is None else each_version_text(group.moves[part].tolist()),
+        )
+
+
+def _ops_text(ops: np.ndarray[Any, Any]) -> str:
+    return ops.tobytes().decode() if (ops != SCHEDULE).any() else ""
 
 
 def pack_rows(rows: pa.RecordBatch, most: int = BATCH, partitions: int = 1) -> Iterator[PackedRows]:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from relay.core.errors import InvalidField
 from relay.pipeline.rows import documents, envelopes
-from relay.pipeline.rows.columns import OP, REJECTED, TIMER
+from relay.pipeline.rows.columns import OP, REJECTED, TIMER, VERSION
 from relay.pipeline.spark.redis_target import Target
 
 INSTANT = pa.timestamp("us", tz="UTC")
@@ -58,14 +58,22 @@ class Reading:
     spread: int = 0
     ops: bool = False
     """Whether rows may say by a column `op` what they do."""
+    versions: bool = False
+    """Whether rows have a version, a number or a time."""
 
 
 def read(rows: pa.RecordBatch, reading: Reading) -> dict[str, pa.Array]:
-    """Return all of `COLUMNS` in their types, and `OP` if it is there. A payload that is text or a struct
-    becomes bytes, and gets its content type from that. Raises `InvalidField` if a column can't be used."""
+    """Return all of `COLUMNS` in their types, and `OP` and `VERSION` if they are there. A payload that is
+    text or a struct becomes bytes, and gets its content type from that. Raises `InvalidField` if a column
+    can't be used."""
     found: dict[str, pa.Array] = {}
     if reading.ops and OP in rows.schema.names:
         found[OP] = _cast(rows.column(OP), pa.string(), OP)
+    if reading.versions:
+        version = rows.column(VERSION)
+        if pa.types.is_timestamp(version.type):
+            version = _instant(version, VERSION, reading.zone)
+        found[VERSION] = _cast(version, pa.int64(), VERSION)
     for name, kind in COLUMNS.items():
         constant = reading.constants.get(name)
         column = rows.column(name) if name in rows.schema.names else pa.nulls(rows.num_rows, kind)

@@ -194,6 +194,14 @@ def ops(column: pa.Array, ids: pa.Array, bad: dict[int, str]) -> np.ndarray[Any,
     return found
 
 
+def versions(column: pa.Array, bad: dict[int, str]) -> np.ndarray[Any, Any]:
+    """Return the versions; one is needed, and a time is microseconds since 1970."""
+    found: np.ndarray[Any, Any] = pc.fill_null(column, -1).to_numpy(zero_copy_only=False)
+    for n in np.flatnonzero(found < 0).tolist():
+        bad.setdefault(n, "version: is missing or negative; give a number from 0, or a time from 1970")
+    return found
+
+
 def _all_plain(column: pa.Array) -> bool:
     """Whether all values match `_PLAIN`. This looks at the column's bytes, in a tenth of the time."""
     lengths = pc.min_max(pc.binary_length(column))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 
 from relay.core.errors import InvalidField, StoreError, StoreUnavailable
@@ -14,7 +15,8 @@ from relay.pipeline.rows.folding import Gathered
 from relay.pipeline.rows.new_timers import check
 from relay.pipeline.rows.packing import Group
 from relay.pipeline.rows.reading import Reading
-from relay.store.bulk.applying import Applying, BatchLedger
+from relay.store.bulk.applying import REMEMBERED, Applying, BatchLedger, VersionsElsewhere
+from relay.store.bulk.columns_call import version_text
 from relay.store.bulk.inserting import Inserting, RunLedger
 from relay.store.bulk.store import BulkStore
 from relay.store.server.explain import explain
@@ -44,7 +46,7 @@ class Load:
     counts and writes nothing; with `asks` it reads in Redis what would be skipped. With `strict` a refused
     row ends the load. With a `batch` the rows are a task's part of that batch of the stream `run`: all rows
     of a timer count in their order, and what the batch has done before is skipped. So it is for rows that may
-    cancel and move timers (`reading.ops`).
+    cancel and move timers (`reading.ops`). `remember` (microseconds) is for how long versions are known.
     """
 
     reading: Reading
@@ -56,6 +58,7 @@ class Load:
     asks: bool = False
     strict: bool = False
     batch: int | None = None
+    remember: int = REMEMBERED
 
 
 def write(batches: Iterable[pa.RecordBatch], load: Load, tally: WriteTally) -> Iterator[pa.RecordBatch]:
@@ -91,7 +94,7 @@ def _way(store: BulkStore, load: Load) -> _Counted | _Inserted | _Replaced | _Ap
         return _Counted(store, load)
     if load.batch is not None:
         return _Applied(store, load, load.run, load.batch)
-    if load.reading.ops:
+    if load.reading.ops or load.reading.versions:
         return _Applied(store, load, f"{load.run}~ops", 0) if load.run else _Applied(store, load, "-", None)
     return _Inserted(store, load) if load.run else _Replaced(store, load)
 
@@ -171,14 +174,24 @@ class _Applied:
     """Does with each timer of a stream's batch, or of a load, once what its rows say."""
 
     def __init__(self, store: BulkStore, load: Load, run: str, batch: int | None) -> None:
-        self._applying = Applying(store, run, batch)
+        self._applying = Applying(store, run, batch, remember=load.remember)
         self._ledger = None if batch is None else BatchLedger(store, run, batch)
+        self._elsewhere = VersionsElsewhere(store)
         apply, rate = self._applying.apply, load.max_rate
         self._divided = Divided(store, apply, rate, last=True, decided=self._decided)
         self._gathered = Gathered()
 
     def _decided(self, partition: str, group: Group) -> list[bool] | None:
-        return None if self._ledger is None else self._ledger.decided_elsewhere(partition, group.ids)
+        """Where rows have versions, those that are known where the timers were say it all."""
+        if group.versions is None:
+            return None if self._ledger is None else self._ledger.decided_elsewhere(partition, group.ids)
+        known = self._elsewhere.of(partition, group.ids)
+        if known is None:
+            return None
+        newest = group.versions if group.moves is None else np.maximum(group.versions, group.moves)
+        return [
+            version_text(own).encode() <= there for own, there in zip(newest.tolist(), known, strict=True)
+        ]
 
     def put(self, group: Group) -> None:
         self._gathered.put(group)

@@ -45,6 +45,14 @@ def versions_text(versions: Sequence[int]) -> str:
     return "".join(map(version_text, versions if len(set(versions)) > 1 else versions[:1]))
 
 
+def each_version_text(versions: Sequence[int]) -> str:
+    """Write the versions of a batch's rows one after the other; those below 0 are blank, and so is all if no
+    other is there."""
+    if all(each < 0 for each in versions):
+        return ""
+    return "".join(" " * VERSION_DIGITS if each < 0 else version_text(each) for each in versions)
+
+
 def expiries_text(expires: Sequence[int | None]) -> str:
     """Write for each row the score at which it expires, or nothing, and a semicolon; empty if none
     expires."""
@@ -67,7 +75,7 @@ class PackedRows(NamedTuple):
     `partition` is the number of the one that has them all, `first` the due time of the first timer, in
     microseconds.
     `versions` and `expires` are texts as `lua/bulk/guarded_load.lua` takes them: see `versions_text`,
-    `expiries_text`; `ops` is one as `lua/bulk/apply.lua` does.
+    `expiries_text`; `ops` and `moves` are such as `lua/bulk/apply.lua` does.
     """
 
     batch: int | str
@@ -80,6 +88,7 @@ class PackedRows(NamedTuple):
     expires: str = ""
     partition: int = 0
     ops: str = ""
+    moves: str = ""
 
     @classmethod
     def of(cls, rows: LoadRows) -> Self:

@@ -99,14 +99,14 @@ class RunLedger:
         homes = {key: some for key, some in self._homes(layout, counts, timer_ids).items() if key != own}
         # What is still asked for is kept, too.
         self._store.server.ask_each([("EXPIRE", key, KEPT) for key in homes])
-        return self._has(homes, timer_ids, _name)
+        return self._has(homes, timer_ids, ledger_name)
 
     def foreseen(
         self, topic: str, timer_ids: Sequence[bytes], due: Sequence[int], *, on_conflict: OnConflict
     ) -> Inserted:
         """What `Inserting` would make of these timers now, by reads alone; `due` in microseconds."""
         layout = self._layout(topic)
-        decided = self._decided(layout, timer_ids, _name)
+        decided = self._decided(layout, timer_ids, ledger_name)
         alive = 0
         if on_conflict is not REPLACE:
             living = self._living(layout, timer_ids)
@@ -118,9 +118,9 @@ class RunLedger:
         """The due times of those that exist, by their places."""
         commands: list[Sequence[Argument]] = []
         places: list[Sequence[int]] = []
-        for number, some in _by_number(layout.count, timer_ids).items():
+        for number, some in by_number(layout.count, timer_ids).items():
             keys, partition = self._store.server.keys, layout.partitions[number]
-            for part in _parts(some):
+            for part in parts_of(some):
                 names = [timer_ids[n] for n in part]
                 commands.append(("ZMSCORE", keys.key("timeline", partition), *names))
                 commands.append(("HMGET", keys.key("leases", partition), *names))
@@ -136,7 +136,7 @@ class RunLedger:
 
     def is_told(self, topic: str, timer_ids: Sequence[bytes]) -> list[bool]:
         """Return for each timer whether this run has told the cold store of it."""
-        return self._decided(self._layout(topic), timer_ids, lambda each: TOLD + _name(each))
+        return self._decided(self._layout(topic), timer_ids, lambda each: TOLD + ledger_name(each))
 
     def note_told(self, topic: str, timer_ids: Sequence[bytes]) -> None:
         """This run has stored these timers in the cold store, or superseded what rested there of them: it
@@ -144,10 +144,10 @@ class RunLedger:
         layout = self._layout(topic)
         self._before(layout, note=True)
         commands: list[Sequence[Argument]] = []
-        for number, some in _by_number(layout.count, timer_ids).items():
+        for number, some in by_number(layout.count, timer_ids).items():
             key = self._key(layout.partitions[number])
-            for part in _parts(some):
-                names = [_name(timer_ids[n]) for n in part]
+            for part in parts_of(some):
+                names = [ledger_name(timer_ids[n]) for n in part]
                 commands += ("SADD", key, *names, *(TOLD + each for each in names)), ("EXPIRE", key, KEPT)
         self._store.server.ask_each(commands)
 
@@ -196,7 +196,7 @@ class RunLedger:
         homes: dict[str, dict[int, None]] = {}
         for count in counts:
             names = Layout(layout.topic, layout.epoch, count).partitions
-            for number, some in _by_number(count, timer_ids).items():
+            for number, some in by_number(count, timer_ids).items():
                 homes.setdefault(self._key(names[number]), {}).update(dict.fromkeys(some))
         return {key: list(some) for key, some in homes.items()}
 
@@ -214,7 +214,7 @@ class RunLedger:
     ) -> list[bool]:
         """Whether any of its ledgers has each timer under this name."""
         found = [False] * len(timer_ids)
-        asked = [(key, part) for key, some in homes.items() for part in _parts(some)]
+        asked = [(key, part) for key, some in homes.items() for part in parts_of(some)]
         commands = [self._look(key, [name(timer_ids[n]) for n in part]) for key, part in asked]
         for (_, part), told in zip(asked, self._store.server.ask_each(commands), strict=True):
             for n, is_there in zip(part, self._told(told), strict=True):
@@ -230,7 +230,7 @@ class RunLedger:
         return [bool(each) for each in reply]
 
 
-def _by_number(count: int, timer_ids: Sequence[bytes]) -> dict[int, Sequence[int]]:
+def by_number(count: int, timer_ids: Sequence[bytes]) -> dict[int, Sequence[int]]:
     """The places of timers by the number of their partition."""
     if count == 1:
         return {0: range(len(timer_ids))}
@@ -240,11 +240,11 @@ def _by_number(count: int, timer_ids: Sequence[bytes]) -> dict[int, Sequence[int
     return dict(groups)
 
 
-def _parts(places: Sequence[int]) -> Iterable[Sequence[int]]:
+def parts_of(places: Sequence[int]) -> Iterable[Sequence[int]]:
     return (places[start : start + BATCH] for start in range(0, len(places), BATCH))
 
 
-def _name(timer_id: bytes) -> bytes:
+def ledger_name(timer_id: bytes) -> bytes:
     """What a ledger has for a timer, as `lua/bulk/insert.lua` writes it."""
     if len(timer_id) <= LONGEST:
         return timer_id

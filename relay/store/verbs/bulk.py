@@ -24,11 +24,19 @@ def insert(
 
 
 def apply(
-    topic: str, run: str, kept: int, batch: int | None, ops: str, expires: str
+    topic: str,
+    run: str,
+    kept: int,
+    batch: int | None,
+    ops: str,
+    expires: str,
+    remember: int = 0,
+    versions: str = "",
+    moves: str = "",
 ) -> Call[Sequence[int | bytes]]:
-    """The reply: a word; and how many were scheduled, cancelled, moved, and in the ledger, or a newer batch.
-    `kept` in seconds."""
-    args = (kept, "" if batch is None else batch, ops, expires)
+    """The reply: a word; and how many were scheduled, cancelled, moved, in the ledger, and late, or a newer
+    batch. `kept` in seconds, `remember` in microseconds."""
+    args = (kept, "" if batch is None else batch, ops, remember, versions, moves, expires)
     return Call("bulk/apply", topic, args, hints=True, run=run)
 
 
