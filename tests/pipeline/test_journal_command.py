@@ -39,7 +39,8 @@ def test_sigterm_is_an_orderly_end(
     def begun() -> int:
         return len(list(lake.glob("*.parquet")))
 
-    conf = {**SMALL_AND_QUICK, "spark.sql.warehouse.dir": str(tmp_path / "warehouse")}
+    one_file = {"spark.default.parallelism": "1"}  # for each commit
+    conf = {**SMALL_AND_QUICK, **one_file, "spark.sql.warehouse.dir": str(tmp_path / "warehouse")}
     process = subprocess.Popen(
         [
             *(sys.executable, "-m", "relay.cli", "pipeline", "journal", "--json", "--master", "local[1]"),

@@ -413,7 +413,8 @@ from relay.pipeline.jobs import journal as journal_job
 from relay.pipeline.spark.session import session
 from tests.pipeline.small_jvm import SMALL_AND_QUICK
 lake, url, topic = sys.argv[1:]
-spark = session("test", master="local[1]", conf={**SMALL_AND_QUICK, "spark.sql.shuffle.partitions": "1"})
+one = {"spark.sql.shuffle.partitions": "1", "spark.default.parallelism": "1"}
+spark = session("test", master="local[1]", conf={**SMALL_AND_QUICK, **one})
 source = {"redis_url": url, "topics": topic, "maxRecordsPerTrigger": "40", "recordsPerPartition": "10"}
 journal_job.run(spark, None, journal_job.Journal(lake, source))
 """
