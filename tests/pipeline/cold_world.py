@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from relay.core.instants import SECOND
 from relay.pipeline.cold.retiring import retire
 from relay.pipeline.cold.store import ColdStore, Write
-from relay.pipeline.cold.sweep import Sweep, SweepOptions, Swept, now
+from relay.pipeline.cold.sweep import Sweep, now
+from relay.pipeline.cold.sweep_options import SweepOptions, Swept
 from relay.pipeline.spark.redis_target import Target
 from relay.store.codec import envelope
 from relay.store.keys import KeyNames

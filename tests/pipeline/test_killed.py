@@ -14,7 +14,7 @@ import pytest
 from pyspark import SparkConf
 from pyspark.java_gateway import launch_gateway
 
-from relay.pipeline.cold.sweep import Swept
+from relay.pipeline.cold.sweep_options import Swept
 from relay.pipeline.spark.session import DRIVER_MEMORY
 from tests.pipeline.cold_world import HOUR, ColdWorld
 from tests.pipeline.small_jvm import QUICK

@@ -11,7 +11,8 @@ import pytest
 from relay.pipeline.cold import upkeep
 from relay.pipeline.cold.plans import Plan
 from relay.pipeline.cold.retiring import retire
-from relay.pipeline.cold.sweep import Sweep, SweepOptions, Swept, TopicRefused, now
+from relay.pipeline.cold.sweep import Sweep, TopicRefused, now
+from relay.pipeline.cold.sweep_options import SweepOptions, Swept
 from relay.pipeline.cold.topic_marks import SweepBusy
 from relay.store.codec import envelope
 from relay.store.keys import KeyNames

@@ -11,7 +11,8 @@ import pytest
 
 from relay.core.errors import InvalidField
 from relay.pipeline.cold import retiring
-from relay.pipeline.cold.sweep import Sweep, Swept
+from relay.pipeline.cold.sweep import Sweep
+from relay.pipeline.cold.sweep_options import Swept
 from relay.pipeline.cold.topic_marks import SweepBusy
 from relay.pipeline.spark.redis_target import TopicRules
 from relay.pipeline.spark.session import configured

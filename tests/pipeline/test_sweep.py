@@ -10,7 +10,7 @@ import pytest
 
 from relay.pipeline.cold.plans import Plans
 from relay.pipeline.cold.store import ColdStore
-from relay.pipeline.cold.sweep import Swept
+from relay.pipeline.cold.sweep_options import Swept
 from relay.pipeline.cold.table import Table
 from relay.pipeline.cold.topic_marks import SweepBusy
 from tests.pipeline.cold_world import HOUR, ColdWorld

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from relay.pipeline.cold.store import ColdStore
-from relay.pipeline.cold.sweep import Sweep, Swept
+from relay.pipeline.cold.sweep import Sweep
+from relay.pipeline.cold.sweep_options import Swept
 from relay.pipeline.cold.topic_marks import SweepBusy
 from tests.pipeline.cold_world import HOUR, OPTIONS, ColdWorld
 

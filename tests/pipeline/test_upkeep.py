@@ -14,7 +14,8 @@ from relay.pipeline.cold import staging, upkeep
 from relay.pipeline.cold.forgetting import forget
 from relay.pipeline.cold.plans import Plan
 from relay.pipeline.cold.store import ColdStore
-from relay.pipeline.cold.sweep import Swept, now
+from relay.pipeline.cold.sweep import now
+from relay.pipeline.cold.sweep_options import Swept
 from relay.pipeline.cold.table import TableGone
 from relay.pipeline.spark.session import configured
 from tests.pipeline.cold_world import HOUR, ColdWorld

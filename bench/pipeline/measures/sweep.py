@@ -14,7 +14,8 @@ from relay.pipeline.cold import guarded_load, staging
 from relay.pipeline.cold.plans import Staged
 from relay.pipeline.cold.retiring import retire
 from relay.pipeline.cold.store import ColdStore
-from relay.pipeline.cold.sweep import Sweep, SweepOptions, now
+from relay.pipeline.cold.sweep import Sweep, now
+from relay.pipeline.cold.sweep_options import SweepOptions
 from relay.pipeline.cold.topic_marks import Opened
 from relay.store.bulk.sweeping import Loading, Marks
 from relay.store.codec import envelope

@@ -77,7 +77,7 @@ def sweep(
     or that was delivered or cancelled since the sweep began, is left alone.
     """
     with spark_installed():
-        from relay.pipeline.cold.sweep import SweepOptions
+        from relay.pipeline.cold.sweep_options import SweepOptions
         from relay.pipeline.jobs import sweep as sweep_job
         from relay.pipeline.spark.redis_target import Target
     ahead, kept = (micros(*each) for each in ((horizon, "--horizon"), (keep, "--keep")))

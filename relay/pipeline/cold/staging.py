@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
@@ -27,7 +26,7 @@ from relay.core.partitions import Layout
 from relay.pipeline.cold.intents import latest
 from relay.pipeline.cold.plans import Plan, Staged
 from relay.pipeline.cold.store import ColdStore
-from relay.pipeline.cold.table import TableGone, is_gone
+from relay.pipeline.cold.table import FAILURES, TableGone, is_gone
 from relay.pipeline.rows.packing import pack_rows
 from relay.pipeline.spark.session import configured
 from relay.store.bulk.columns_call import PackedRows
@@ -70,7 +69,7 @@ def stage(cold: ColdStore, plan: Plan) -> Staged:
         with configured(cold.spark, ARROW):
             packed = _in_order(cold, plan).mapInArrow(_packing(plan.batch, counts), STAGED)
             packed.write.options(**QUICK).parquet(cold.files.at(folder))
-    except PySparkException as failure:
+    except FAILURES as failure:
         if is_gone(failure):
             raise TableGone(str(failure)) from failure
         raise

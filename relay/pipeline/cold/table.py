@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -47,7 +48,9 @@ _OPTIMIZING = {
     "spark.databricks.delta.optimize.clustering.mergeStrategy.minCubeSize.threshold": str(8 * FILE_BYTES),
     "spark.databricks.delta.optimize.clustering.mergeStrategy.targetCubeSize.threshold": str(12 * FILE_BYTES),
 }
-_GONE = ("FILE_NOT_EXIST", "FileNotFound", "VERSION_NOT_FOUND", "VersionNotFound", "VERSION_NOT_CONTIGUOUS")
+FAILURES = (PySparkException, Py4JJavaError)
+"""What Spark's and Delta's errors arrive as."""
+_GONE = ("FILE_NOT_EXIST", "FILE_NOT_FOUND", "FileNotFound", "VERSION_NOT_FOUND", "VersionNotFound")
 _RACED = ("Concurrent", "CONCURRENT")
 
 
@@ -105,27 +108,30 @@ class Table:
             builder = builder.property(name, value)
         try:
             builder.execute()
-        except PySparkException:
+        except FAILURES:
             if self.version() == NO_TABLE:  # else somebody else has just made it
                 raise
 
     def delete(self, condition: Column | str) -> int:
         """Delete rows; return how many."""
-        if self.version() == NO_TABLE:
+        before = self.version()
+        if before == NO_TABLE:
             return 0
         self._table().delete(condition)
-        return self._deleted("numDeletedRows")
+        return self._deleted(before, "numDeletedRows")
 
     def delete_all(self, rows: DataFrame) -> int:
         """Delete rows, given as `topic, timer_id, version, due_us`."""
         same = " and ".join(f"r.{name} <=> d.{name}" for name in ("topic", "timer_id", "version", "due_us"))
         merge = self._table().alias("r").merge(rows.distinct().alias("d"), same)
+        before = self.version()
         merge.whenMatchedDelete().execute()
-        return self._deleted("numTargetRowsDeleted")
+        return self._deleted(before, "numTargetRowsDeleted")
 
-    def _deleted(self, name: str) -> int:
-        told = self._table().history(1).select("operationMetrics").first()
-        return int(told[0].get(name, 0)) if told is not None else 0
+    def _deleted(self, before: int, name: str) -> int:
+        """Return a count of the last commit that has one. Where nothing was to be deleted there is none."""
+        told = self._table().history().where(f.col("version") > before).select("operationMetrics").collect()
+        return max((int(metrics[0].get(name) or 0) for metrics in told), default=0)
 
     def size(self) -> tuple[int, int]:
         """Return the number of files, and their bytes."""
@@ -141,7 +147,7 @@ class Table:
         with configured(self._spark, _OPTIMIZING):
             try:
                 self._table().optimize().executeCompaction()
-            except PySparkException as failure:
+            except FAILURES as failure:
                 if not raced(failure):
                     raise
                 return False
@@ -161,12 +167,12 @@ class Table:
         return DeltaTable.forPath(self._spark, self.path)
 
 
-def raced(failure: PySparkException) -> bool:
+def raced(failure: Exception) -> bool:
     """Whether a commit failed because another was first."""
-    return any(word in str(failure).partition("\n")[0] for word in _RACED)
+    return any(word in str(failure)[:1000] for word in _RACED)
 
 
-def is_gone(failure: PySparkException) -> bool:
+def is_gone(failure: Exception) -> bool:
     """Whether a read failed because files, or the version, are there no more."""
     return any(word in str(failure) for word in _GONE)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pyspark.errors import PySparkException
 from pyspark.sql import Column
 from pyspark.sql import functions as f
 
@@ -17,7 +16,7 @@ from relay.core.instants import SECOND
 from relay.pipeline.cold import staging
 from relay.pipeline.cold.intents import committed, is_taken, newest, rank
 from relay.pipeline.cold.store import BEGUN, COMMITS, SETTLED, VERSION_BITS, ColdStore, State, name_of
-from relay.pipeline.cold.table import FILE_BYTES, NO_TABLE, one_of, raced
+from relay.pipeline.cold.table import FAILURES, FILE_BYTES, NO_TABLE, one_of, raced
 
 KEEP = 7 * 86_400 * SECOND
 """Microseconds for which rows that are over are kept."""
@@ -96,7 +95,7 @@ def retain(cold: ColdStore, now: int, keep: int = KEEP, share: int = SHARE) -> i
     over = ranked.where((rank() < f.col("rank")) | f.col("ended"))
     try:
         return cold.table.delete_all(over.select("topic", "timer_id", "version", "due_us"))
-    except PySparkException as failure:
+    except FAILURES as failure:
         if not raced(failure):
             raise
         return 0  # the next upkeep does it

@@ -15,7 +15,8 @@ from pyspark.sql import functions as f
 from relay.core.errors import InvalidField
 from relay.pipeline.cold.intents import is_taken
 from relay.pipeline.cold.store import ColdStore
-from relay.pipeline.cold.sweep import Sweep, SweepOptions, now
+from relay.pipeline.cold.sweep import Sweep, now
+from relay.pipeline.cold.sweep_options import SweepOptions
 from relay.pipeline.jobs.job import Bar, Summary
 from relay.pipeline.jobs.snapshot import digest_of, read
 from relay.pipeline.jobs.sweep import told

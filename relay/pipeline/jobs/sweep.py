@@ -17,7 +17,8 @@ from relay.pipeline.cold import upkeep
 from relay.pipeline.cold.intents import untaken
 from relay.pipeline.cold.retiring import retire
 from relay.pipeline.cold.store import ColdStore, Write
-from relay.pipeline.cold.sweep import Sweep, SweepLost, SweepOptions, Swept, TopicRefused, now
+from relay.pipeline.cold.sweep import Sweep, SweepLost, TopicRefused, now
+from relay.pipeline.cold.sweep_options import SweepOptions, Swept
 from relay.pipeline.cold.table import NO_TABLE
 from relay.pipeline.cold.topic_marks import SweepBusy
 from relay.pipeline.jobs.job import Bar, Summary
