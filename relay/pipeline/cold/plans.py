@@ -3,6 +3,7 @@
     plans/00000007/plan.json     what it takes of which topics, and under which marks
     plans/00000007/staged.json   where its rows lie, and in which batches
     plans/00000007/done.json     it is over: what all plans up to this one have taken
+    plans/00000007/closed.json   its marks are closed
 
 Each of these files is created only if it is absent. A store has one open plan at a time: a plan begins when
 the one before it is done. A sweep that is killed leaves an open plan, and the next sweep goes on with it. If
@@ -224,6 +225,14 @@ class Plans:
         before = self.done(number - 1)
         assert before is not None  # a plan begins when the one before it is done
         return self._end(Done(number, before.taken, before.settled, before.known), {"abandoned": 1})
+
+    def is_closed(self, number: int) -> bool:
+        """Whether the marks of a plan that is done were closed."""
+        return self._read(number, "closed") is not None
+
+    def close(self, number: int) -> None:
+        """Note that the marks of a plan were closed."""
+        self._publish(number, "closed", {})
 
     def remove(self, number: int) -> None:
         """Forget a plan. The last one that is done must stay."""

@@ -99,6 +99,7 @@ class Sweep:  # see 0054, 0104
 
     def _fresh(self, number: int) -> tuple[Swept, bool]:
         """Make a plan and take it. Returns also whether nothing is left to do."""
+        self._close_left(number - 1)
         self._finish_writes()
         look = self.look()
         self.topics = max(self.topics, len(look.rows))
@@ -172,6 +173,13 @@ class Sweep:  # see 0054, 0104
             return plan
         return None
 
+    def _close_left(self, number: int) -> None:
+        """Close the marks of the last plan, if its driver was killed before it did."""
+        done = self._plans.done(number)
+        if number and done is not None and not self._plans.is_closed(number):
+            self._marks.close_left(done.topics, str(number))
+            self._plans.close(number)
+
     def _finish_writes(self) -> None:
         """Retire what silent writers have not retired, so that their rows may be taken."""
         latest = now(self._target) - self._options.silent
@@ -240,6 +248,8 @@ class Sweep:  # see 0054, 0104
         done = self._plans.done(plan.number)
         taken = done.topics if done is not None else frozenset()
         self._marks.close(marks for topic, marks in own.items() if topic in taken)
+        if taken <= own.keys():
+            self._plans.close(plan.number)
         self._cold.files.remove(staged.folder)
         for topic, why in outcome.refused.items():
             self.left_out[topic] = TopicRefused(why)

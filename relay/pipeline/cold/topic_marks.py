@@ -78,6 +78,19 @@ class TopicMarks:
                 with suppress(OtherLayout):  # then they are not this plan's
                     loading.close(each.layout, each.plan, self._driver)
 
+    def close_left(self, topics: Iterable[str], plan: str) -> None:
+        """Close the marks of a plan that is done, if its driver was killed before it closed them. Whoever has
+        opened them since for a later plan has a name of his own, and keeps them."""
+        with self._target.open() as store:
+            loading = Loading(store.server)
+            for topic in topics:
+                layout = store.layouts.look_up(topic)
+                key = store.server.keys.key("marks", layout.partitions[0])
+                of, place, driver = store.server.ask("HMGET", key, "plan", "store", "driver")
+                if (of, place) == (plan.encode(), self._name.encode()):
+                    with suppress(OtherLayout):
+                        loading.close(layout, plan, driver.decode())
+
     def close_all(self, without: Collection[str]) -> None:
         """Close what this driver has opened and not closed, for a plan that another was quicker to begin and
         has finished."""
