@@ -308,6 +308,44 @@ def test_a_state_that_is_read_while_a_plan_ends(store: Store, monkeypatch: pytes
     assert store.rests() == set(), "the second write was taken meanwhile"
 
 
+@pytest.mark.parametrize("listed", [BEGUN, COMMITS])
+def test_a_state_that_is_read_while_writes_are_forgotten(
+    store: Store, monkeypatch: pytest.MonkeyPatch, listed: str
+) -> None:
+    """The race: a reader has listed a folder, and then the upkeep of a sweep that is over removes what is in it.
+    The write is committed all the same: otherwise the rows that it has replaced would come back."""
+    write = store.writes(1, ("a", 10), ("a", 30))
+    store.sweep(20)
+    names, meanwhile = store.folder.names, [True]
+
+    def names_before(folder: str) -> list[str]:
+        found = names(folder)
+        if folder == listed and meanwhile:
+            meanwhile.clear()
+            upkeep.forget_writes(store, 0)
+        return found
+
+    monkeypatch.setattr(store.folder, "names", names_before)
+    assert write.version not in store.state().known.uncommitted
+    assert not meanwhile
+
+
+def test_cancels_are_forgotten_once_a_plan_has_seen_them(store: Store) -> None:
+    """A plan has seen that a job began, and no more; then the job commits cancels that need no settling. The next
+    plan must know that a newer write than the last one there is: it would not compare its rows otherwise."""
+    store.writes(1, ("a", 10), ("a", 30))
+    version = store.version(2)
+    store.sweep(20)
+    manifest = '{"topics": {"a": 1}, "single": true, "settled": true}'
+    assert store.files.publish(f"{COMMITS}/{name_of(version)}", manifest)
+    upkeep.forget_writes(store, 0)
+    assert store.state().known.last == version
+    store.sweep(40)
+    upkeep.forget_writes(store, 0)
+    assert store.folder.names(BEGUN) == []
+    assert store.state().known.last == version
+
+
 def test_a_write_without_a_manifest(store: Store) -> None:
     """Its rows count for nothing while it may still come; when it is old it is dead, and a writer that wakes
     up finds that it is too late."""

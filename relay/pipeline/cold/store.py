@@ -13,8 +13,8 @@ counts; a row's version is that of its write: the time by the clock of Redis at 
 
 The small files of a write are there until a finished plan has seen it settled: from then on its version is
 not told from those of older writes. So `begun` goes first, and who reads lists `settled`, then looks at the
-table, and lists `begun` last. A version of the table that is in no list is then surely that of a settled
-write.
+table, reads the manifests, and lists `begun` last. A version of the table that has no such file is then
+surely that of a settled write, and one that has it and no manifest surely is not committed.
 """
 
 from __future__ import annotations
@@ -195,8 +195,8 @@ class ColdStore:
             done = self._last_done()
             behind = self._settled_behind(done.settled)
             table = self.table.version()
+            listed = {version: self._manifest(version) for version in self.versions(COMMITS)}
             begun = self.versions(BEGUN)
-            manifests = {version: self._manifest(version) for version in begun & self.versions(COMMITS)}
             if self._last_done().number == done.number:
                 break
         # The first number of a write counts, and none if the write is forgotten: whoever settled it was late.
@@ -206,7 +206,7 @@ class ColdStore:
         settled = done.settled  # a listing may lack the file before the last one
         while settled + 1 in behind:
             settled += 1
-        commits = {version: each for version, each in manifests.items() if each is not None}
+        commits = {version: each for version, each in listed.items() if each is not None and version in begun}
         last = max(commits, default=0)
         known = Known(
             numbers,

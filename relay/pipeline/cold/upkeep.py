@@ -123,7 +123,7 @@ def forget_writes(cold: ColdStore, now: int, keep: int = KEEP) -> int:
     free = [
         version
         for version, write in state.commits.items()
-        if write.settled and version <= state.done.known.newest
+        if write.settled and version <= state.done.known.last
     ]
     for version in (*over.values(), *free):
         cold.files.remove(f"{BEGUN}/{name_of(version)}")  # first of all: see `store`
