@@ -9,6 +9,7 @@ import shutil
 from typing import TYPE_CHECKING, cast
 
 import pytest
+from pyspark.errors import PySparkException
 
 from relay.pipeline.cold import upkeep
 from relay.pipeline.cold.plans import Plan, Plans, Share
@@ -360,6 +361,27 @@ def test_a_write_without_a_manifest(store: Store) -> None:
     store.sweep(20)
     upkeep.forget_writes(store, long + 2, keep=0)
     assert dead.version in store.state().known.uncommitted, "no later write is taken for it"
+
+
+def test_a_dead_write_holds_up_no_retention(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is never settled, but nothing of it counts; and where a merge of files was quicker than the deletion of
+    its rows, the next death takes them along."""
+    dead = store.writes(1, ("a", 10), commits=False)
+    waits = store.writes(2, ("a", 10), settles=False)
+    assert store.state().oldest == dead.version
+
+    def raced(condition: str) -> int:
+        raise PySparkException("[DELTA_CONCURRENT_DELETE_READ] raced")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store.held, "delete", raced)
+        assert upkeep.forget_writes(store, upkeep.DEAD + 2, keep=0) == 1
+    assert store.state().oldest == waits.version
+    store.settle(waits)
+    assert store.state().oldest == EVER
+    other = store.writes(3, ("a", 10), commits=False)
+    upkeep.forget_writes(store, upkeep.DEAD + 4, keep=0)
+    assert store.held.deleted == [f"version in ({dead.version},{other.version})"]
 
 
 def test_versions_are_nobody_elses(store: Store) -> None:

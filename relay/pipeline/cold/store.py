@@ -32,6 +32,7 @@ from pyspark.sql import functions as f
 from relay.core.errors import ServiceError
 from relay.pipeline.cold.plans import Done, Known, Plans
 from relay.pipeline.cold.table import Table
+from relay.pipeline.cold.taken import EVER
 from relay.pipeline.spark import delta
 from relay.pipeline.spark.files import Files
 
@@ -69,8 +70,8 @@ class Write:
 @dataclass(frozen=True, slots=True)
 class State:
     """A cold store at one moment: how the last finished plan ended, the number up to which all settled writes
-    are known, the next one that is free, the Delta version of the table, what is known of versions, and the
-    writes that have manifests."""
+    are known, the next one that is free, the Delta version of the table, what is known of versions, the
+    writes that have manifests, and the versions of dead ones."""
 
     done: Done = field(default_factory=Done)
     settled: int = 0
@@ -78,6 +79,12 @@ class State:
     table: int = -1
     known: Known = field(default_factory=Known)
     commits: Mapping[int, Write] = field(default_factory=dict)
+    dead: frozenset[int] = frozenset()
+
+    @property
+    def oldest(self) -> int:
+        """The version of the oldest write that may still be settled; `EVER` if there is none."""
+        return min(self.known.waiting - self.dead, default=EVER)
 
     @property
     def unsettled(self) -> list[Write]:
@@ -218,7 +225,8 @@ class ColdStore:
             single=last in commits and commits[last].single,
         )
         free = max(behind, default=done.settled) + 1
-        return State(done, settled, free, table, known.after(done.known), commits)
+        dead = (begun & listed.keys()) - commits.keys()
+        return State(done, settled, free, table, known.after(done.known), commits, dead)
 
     def _last_done(self) -> Done:
         plans = self.plans
