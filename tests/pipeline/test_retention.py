@@ -9,6 +9,7 @@ import shutil
 from typing import TYPE_CHECKING, cast
 
 import pytest
+from pyspark.errors import PySparkException
 
 from relay.pipeline.cold import upkeep
 from relay.pipeline.cold.plans import Plan, Plans, Share
@@ -308,6 +309,44 @@ def test_a_state_that_is_read_while_a_plan_ends(store: Store, monkeypatch: pytes
     assert store.rests() == set(), "the second write was taken meanwhile"
 
 
+@pytest.mark.parametrize("listed", [BEGUN, COMMITS])
+def test_a_state_that_is_read_while_writes_are_forgotten(
+    store: Store, monkeypatch: pytest.MonkeyPatch, listed: str
+) -> None:
+    """The race: a reader has listed a folder, and then the upkeep of a sweep that is over removes what is in it.
+    The write is committed all the same: otherwise the rows that it has replaced would come back."""
+    write = store.writes(1, ("a", 10), ("a", 30))
+    store.sweep(20)
+    names, meanwhile = store.folder.names, [True]
+
+    def names_before(folder: str) -> list[str]:
+        found = names(folder)
+        if folder == listed and meanwhile:
+            meanwhile.clear()
+            upkeep.forget_writes(store, 0)
+        return found
+
+    monkeypatch.setattr(store.folder, "names", names_before)
+    assert write.version not in store.state().known.uncommitted
+    assert not meanwhile
+
+
+def test_cancels_are_forgotten_once_a_plan_has_seen_them(store: Store) -> None:
+    """A plan has seen that a job began, and no more; then the job commits cancels that need no settling. The next
+    plan must know that a newer write than the last one there is: it would not compare its rows otherwise."""
+    store.writes(1, ("a", 10), ("a", 30))
+    version = store.version(2)
+    store.sweep(20)
+    manifest = '{"topics": {"a": 1}, "single": true, "settled": true}'
+    assert store.files.publish(f"{COMMITS}/{name_of(version)}", manifest)
+    upkeep.forget_writes(store, 0)
+    assert store.state().known.last == version
+    store.sweep(40)
+    upkeep.forget_writes(store, 0)
+    assert store.folder.names(BEGUN) == []
+    assert store.state().known.last == version
+
+
 def test_a_write_without_a_manifest(store: Store) -> None:
     """Its rows count for nothing while it may still come; when it is old it is dead, and a writer that wakes
     up finds that it is too late."""
@@ -322,6 +361,27 @@ def test_a_write_without_a_manifest(store: Store) -> None:
     store.sweep(20)
     upkeep.forget_writes(store, long + 2, keep=0)
     assert dead.version in store.state().known.uncommitted, "no later write is taken for it"
+
+
+def test_a_dead_write_holds_up_no_retention(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is never settled, but nothing of it counts; and where a merge of files was quicker than the deletion of
+    its rows, the next death takes them along."""
+    dead = store.writes(1, ("a", 10), commits=False)
+    waits = store.writes(2, ("a", 10), settles=False)
+    assert store.state().oldest == dead.version
+
+    def raced(condition: str) -> int:
+        raise PySparkException("[DELTA_CONCURRENT_DELETE_READ] raced")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store.held, "delete", raced)
+        assert upkeep.forget_writes(store, upkeep.DEAD + 2, keep=0) == 1
+    assert store.state().oldest == waits.version
+    store.settle(waits)
+    assert store.state().oldest == EVER
+    other = store.writes(3, ("a", 10), commits=False)
+    upkeep.forget_writes(store, upkeep.DEAD + 4, keep=0)
+    assert store.held.deleted == [f"version in ({dead.version},{other.version})"]
 
 
 def test_versions_are_nobody_elses(store: Store) -> None:

@@ -20,8 +20,7 @@ def forget(cold: ColdStore, topic: str, timer_ids: Collection[str] = (), prefix:
     """
     if not timer_ids and not prefix:
         raise InvalidField("timer_id", "is missing; name timers, or how their ids begin")
-    state = cold.state()
-    oldest = min(state.known.waiting, default=1 << 62)
+    oldest = cold.state().oldest
     named = f.col("timer_id").isin(list(timer_ids))
     if prefix:
         named = named | f.col("timer_id").startswith(prefix)

@@ -13,8 +13,8 @@ counts; a row's version is that of its write: the time by the clock of Redis at 
 
 The small files of a write are there until a finished plan has seen it settled: from then on its version is
 not told from those of older writes. So `begun` goes first, and who reads lists `settled`, then looks at the
-table, and lists `begun` last. A version of the table that is in no list is then surely that of a settled
-write.
+table, reads the manifests, and lists `begun` last. A version of the table that has no such file is then
+surely that of a settled write, and one that has it and no manifest surely is not committed.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from pyspark.sql import functions as f
 from relay.core.errors import ServiceError
 from relay.pipeline.cold.plans import Done, Known, Plans
 from relay.pipeline.cold.table import Table
+from relay.pipeline.cold.taken import EVER
 from relay.pipeline.spark import delta
 from relay.pipeline.spark.files import Files
 
@@ -69,8 +70,8 @@ class Write:
 @dataclass(frozen=True, slots=True)
 class State:
     """A cold store at one moment: how the last finished plan ended, the number up to which all settled writes
-    are known, the next one that is free, the Delta version of the table, what is known of versions, and the
-    writes that have manifests."""
+    are known, the next one that is free, the Delta version of the table, what is known of versions, the
+    writes that have manifests, and the versions of dead ones."""
 
     done: Done = field(default_factory=Done)
     settled: int = 0
@@ -78,6 +79,12 @@ class State:
     table: int = -1
     known: Known = field(default_factory=Known)
     commits: Mapping[int, Write] = field(default_factory=dict)
+    dead: frozenset[int] = frozenset()
+
+    @property
+    def oldest(self) -> int:
+        """The version of the oldest write that may still be settled; `EVER` if there is none."""
+        return min(self.known.waiting - self.dead, default=EVER)
 
     @property
     def unsettled(self) -> list[Write]:
@@ -195,8 +202,8 @@ class ColdStore:
             done = self._last_done()
             behind = self._settled_behind(done.settled)
             table = self.table.version()
+            listed = {version: self._manifest(version) for version in self.versions(COMMITS)}
             begun = self.versions(BEGUN)
-            manifests = {version: self._manifest(version) for version in begun & self.versions(COMMITS)}
             if self._last_done().number == done.number:
                 break
         # The first number of a write counts, and none if the write is forgotten: whoever settled it was late.
@@ -206,7 +213,7 @@ class ColdStore:
         settled = done.settled  # a listing may lack the file before the last one
         while settled + 1 in behind:
             settled += 1
-        commits = {version: each for version, each in manifests.items() if each is not None}
+        commits = {version: each for version, each in listed.items() if each is not None and version in begun}
         last = max(commits, default=0)
         known = Known(
             numbers,
@@ -218,7 +225,8 @@ class ColdStore:
             single=last in commits and commits[last].single,
         )
         free = max(behind, default=done.settled) + 1
-        return State(done, settled, free, table, known.after(done.known), commits)
+        dead = (begun & listed.keys()) - commits.keys()
+        return State(done, settled, free, table, known.after(done.known), commits, dead)
 
     def _last_done(self) -> Done:
         plans = self.plans

@@ -7,6 +7,7 @@ version of the table that their plan names.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from pyspark.sql import Column
@@ -81,7 +82,7 @@ def retain(cold: ColdStore, now: int, keep: int = KEEP, share: int = SHARE) -> i
     one commit, since an older row would come again without the one that has replaced it.
     """
     state = cold.state()
-    limit = min((now - keep) << VERSION_BITS, *state.known.waiting, 1 << 62)
+    limit = min((now - keep) << VERSION_BITS, state.oldest)
     rows = cold.table.rows(state.table)
     ended = _ended(state) & (f.col("version") < limit)
     count = rows.where(ended).count()
@@ -118,12 +119,12 @@ def forget_writes(cold: ColdStore, now: int, keep: int = KEEP) -> int:
     limit = (now - max(keep, DEAD)) << VERSION_BITS
     dead = [version for version in state.known.uncommitted if version < limit and cold.void(version)]
     if dead:
-        cold.table.delete(one_of("version", dead))
+        _delete_dead(cold, state.dead.union(dead))
     over = {number: version for version, number in state.done.known.numbers.items()}
     free = [
         version
         for version, write in state.commits.items()
-        if write.settled and version <= state.done.known.newest
+        if write.settled and version <= state.done.known.last
     ]
     for version in (*over.values(), *free):
         cold.files.remove(f"{BEGUN}/{name_of(version)}")  # first of all: see `store`
@@ -134,6 +135,16 @@ def forget_writes(cold: ColdStore, now: int, keep: int = KEEP) -> int:
         if name[:12].isdigit() and int(name[:12]) <= state.done.settled:
             cold.files.remove(f"{SETTLED}/{name}")
     return len(dead) + len(state.known.begun & {*over.values(), *free})
+
+
+def _delete_dead(cold: ColdStore, versions: Collection[int]) -> None:
+    """Delete the rows of all dead writes: what an earlier upkeep did not come to, or a late writer appended,
+    goes along."""
+    try:
+        cold.table.delete(one_of("version", versions))
+    except FAILURES as failure:
+        if not raced(failure):
+            raise
 
 
 def forget_plans(cold: ColdStore) -> int:
