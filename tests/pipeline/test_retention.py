@@ -438,3 +438,13 @@ def test_a_plan_that_was_given_up(store: Store) -> None:
     upkeep.forget_plans(store)
     upkeep.forget_writes(store, 0)
     assert {row[2] for row in store.rests()} == {30}
+
+
+def test_a_plan_that_is_given_up_when_it_is_forgotten(store: Store) -> None:
+    """By a driver that slept while others finished this plan and the next."""
+    for day in (1, 2, 3):
+        store.writes(day, ("a", 10))
+        store.sweep(20)
+    upkeep.forget_plans(store)
+    assert not store.plans.abandon(2)
+    assert store.plans.numbers() == [3]
