@@ -100,6 +100,26 @@ def test_a_topic_that_redis_refuses(worlds: list[ColdWorld]) -> None:
     assert all(each.whole() for each in worlds)
 
 
+def test_a_write_that_cannot_be_finished(worlds: list[ColdWorld]) -> None:
+    """It waits, and is told of; what rests of all topics comes all the same."""
+    one, two, three = worlds
+    two.write([("b", SOON)], retired=False)
+    two.raw.set(two.payloads, "no hash")
+    one.write([("b", SOON)], retired=False)
+    sweep = swept(one, silent=0)
+    told = sweep.run()
+    assert told.finished == 1
+    assert [write.topics for write in one.cold.state().unsettled] == [{two.topic: 1}]
+    ((version, why),) = sweep.unfinished.items()
+    assert version == one.cold.state().unsettled[0].version
+    assert why.startswith("relay.core.errors.WrongKeyType")
+    assert set(one.live()) == {"a", "b"}
+    assert set(three.live()) == {"a"}
+    two.raw.delete(two.payloads)
+    assert swept(one, silent=0).run().finished == 1
+    assert set(two.live()) == {"a", "b"}
+
+
 @pytest.mark.parametrize("step", ["stage", "load", "finalise"])
 def test_a_killed_plan_of_many_topics(worlds: list[ColdWorld], step: str) -> None:
     """The next sweep goes on with it, whichever topic it was asked for; what ended since stays away. One

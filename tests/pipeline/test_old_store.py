@@ -123,6 +123,29 @@ def test_a_move_that_is_killed(
     assert set(old.world.live()) == {"rests", "again", "new"}
 
 
+def test_a_move_into_a_store_that_is_in_use(old: Old) -> None:
+    """What is there is newer, and wins; nothing is left behind."""
+    old.world.write([("rests", SOON), ("other", SOON)])
+    assert moved(old).rows == 1
+    assert old.world.sweep(horizon=None, silent=0).loaded == 4
+    assert old.world.live() == {"rests": SOON, "other": SOON, "again": LATER + 1, "new": LATER}
+
+
+def test_a_move_that_is_killed_before_it_settles(old: Old, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next one settles what has come: a sweep that finished it would retire timers that came to Redis
+    since."""
+
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ColdStore, "settle", die)
+        with pytest.raises(KeyboardInterrupt):
+            moved(old)
+    assert moved(old) == Moved(topics=1, rows=1, unsettled=1)
+    assert [write.topics for write in old.world.cold.state().unsettled] == [{old.world.topic: 3}]
+
+
 def test_a_sweep_that_was_not_finished(old: Old) -> None:
     """What it has loaded is known to its release alone."""
     old.plan(3, "sweep", None)

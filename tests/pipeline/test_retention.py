@@ -313,8 +313,8 @@ def test_a_state_that_is_read_while_a_plan_ends(store: Store, monkeypatch: pytes
 def test_a_state_that_is_read_while_writes_are_forgotten(
     store: Store, monkeypatch: pytest.MonkeyPatch, listed: str
 ) -> None:
-    """The race: a reader has listed a folder, and then the upkeep of a sweep that is over removes what is in it.
-    The write is committed all the same: otherwise the rows that it has replaced would come back."""
+    """The race: a reader has listed a folder, and then the upkeep of a sweep that is over removes what is in
+    it. The write is committed all the same: otherwise the rows that it has replaced would come back."""
     write = store.writes(1, ("a", 10), ("a", 30))
     store.sweep(20)
     names, meanwhile = store.folder.names, [True]
@@ -332,8 +332,8 @@ def test_a_state_that_is_read_while_writes_are_forgotten(
 
 
 def test_cancels_are_forgotten_once_a_plan_has_seen_them(store: Store) -> None:
-    """A plan has seen that a job began, and no more; then the job commits cancels that need no settling. The next
-    plan must know that a newer write than the last one there is: it would not compare its rows otherwise."""
+    """A plan has seen that a job began, and no more; then the job commits cancels that need no settling. The
+    next plan must know of a newer write than the last one: it would not compare its rows otherwise."""
     store.writes(1, ("a", 10), ("a", 30))
     version = store.version(2)
     store.sweep(20)
@@ -364,8 +364,8 @@ def test_a_write_without_a_manifest(store: Store) -> None:
 
 
 def test_a_dead_write_holds_up_no_retention(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is never settled, but nothing of it counts; and where a merge of files was quicker than the deletion of
-    its rows, the next death takes them along."""
+    """It is never settled, but nothing of it counts; and where a merge of files was quicker than the deletion
+    of its rows, the next death takes them along."""
     dead = store.writes(1, ("a", 10), commits=False)
     waits = store.writes(2, ("a", 10), settles=False)
     assert store.state().oldest == dead.version
@@ -438,3 +438,13 @@ def test_a_plan_that_was_given_up(store: Store) -> None:
     upkeep.forget_plans(store)
     upkeep.forget_writes(store, 0)
     assert {row[2] for row in store.rests()} == {30}
+
+
+def test_a_plan_that_is_given_up_when_it_is_forgotten(store: Store) -> None:
+    """By a driver that slept while others finished this plan and the next."""
+    for day in (1, 2, 3):
+        store.writes(day, ("a", 10))
+        store.sweep(20)
+    upkeep.forget_plans(store)
+    assert not store.plans.abandon(2)
+    assert store.plans.numbers() == [3]

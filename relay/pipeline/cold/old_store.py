@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
@@ -26,6 +26,7 @@ from relay.pipeline.spark.files import Files
 
 SCHEMA = "timer_id string, version long, due_us long, expires_us long, envelope binary"
 NAMES = tuple(part.split()[0] for part in SCHEMA.split(", "))
+ARRIVED = "moved.json"
 COUNTED = ("topic", "timer_id", "due_us", "expires_us", "envelope")
 
 
@@ -106,31 +107,38 @@ class OldStore:
 
 
 def move(old: OldStore, cold: ColdStore) -> Moved:
-    """Bring what rests in an old store into a new one. It may be killed anywhere and run again. Raises
-    `RuntimeError` if what has arrived is not what was read."""
+    """Bring what rests in an old store into a new one, which may be in use. It may be killed anywhere and run
+    again. Raises `RuntimeError` if what has arrived is not what was read.
+
+    All rows arrive before any counts, and a file says that they have: who goes on behind it brings none
+    again, also if sweeps have taken and deleted some by then.
+    """
     if not old.files:
         return Moved()
     version = max(file.version for file in old.files) + 1
-    total = Moved()
     waiting = sorted({file.version for file in old.files if not file.settled})
-    state = cold.state()
-    if version in state.commits or state.known.last >= version:
-        rows = cold.table.rows().where(f.col("version") == version)
-        return Moved(rows.select("topic").distinct().count(), rows.count(), len(waiting))
-    for each in (version, *waiting):
-        cold.files.publish(f"{BEGUN}/{name_of(each)}", "{}")
+    if cold.files.read(ARRIVED) is None:
+        for each in (version, *waiting):
+            cold.files.publish(f"{BEGUN}/{name_of(each)}", "{}")
+        cold.files.publish(ARRIVED, json.dumps(asdict(_arrived(old, cold, version, waiting))))
+    for each in (*waiting, version):
+        if each in cold.state().known.uncommitted:
+            cold.commit(each)
+    write = cold.state().commits.get(version)
+    if write is not None:
+        cold.settle(write)
+    return Moved(**json.loads(cold.files.read(ARRIVED) or "{}"))
+
+
+def _arrived(old: OldStore, cold: ColdStore, version: int, waiting: Sequence[int]) -> Moved:
+    """Bring the rows of all topics: what was settled gets one version, each other write keeps its own."""
+    total = Moved()
     for topic in old.topics:
         rows = old.resting(topic)
         arrived = _brought(cold, topic, rows.where("settled"), version)
         for each in waiting:
             _brought(cold, topic, rows.where(f"not settled and version = {each}"), each)
         total = Moved(total.topics + (arrived > 0), total.rows + arrived, len(waiting))
-    for each in waiting:
-        if each not in state.commits:
-            cold.commit(each)
-    write = cold.commit(version)
-    if write is not None:
-        cold.settle(write)
     return total
 
 

@@ -24,7 +24,7 @@ from relay.pipeline.cold.plans import Plan, Share, Staged
 from relay.pipeline.cold.retiring import retire
 from relay.pipeline.cold.store import ColdStore, State
 from relay.pipeline.cold.sweep_options import SweepOptions, Swept
-from relay.pipeline.cold.table import TableGone
+from relay.pipeline.cold.table import FAILURES, TableGone
 from relay.pipeline.cold.taken import EVER, Reach
 from relay.pipeline.cold.topic_marks import Lock, Opened, TopicMarks
 from relay.pipeline.spark.redis_target import Target
@@ -75,6 +75,8 @@ class Sweep:  # see 0054, 0104
         self._finished = 0
         self.left_out: dict[str, ServiceError] = {}
         """The topics that were not swept, and why: they are busy, or failed."""
+        self.unfinished: dict[int, str] = {}
+        """Writes of silent writers that could not be finished, and why: they wait."""
         self.topics = 0
         """How many topics had anything to take."""
 
@@ -181,11 +183,19 @@ class Sweep:  # see 0054, 0104
             self._plans.close(number)
 
     def _finish_writes(self) -> None:
-        """Retire what silent writers have not retired, so that their rows may be taken."""
+        """Retire what silent writers have not retired, so that their rows may be taken. One that can't be
+        finished, since Redis refuses a topic of it or that topic moves, holds up nothing else. If Redis is
+        away, the next step says so."""
         latest = now(self._target) - self._options.silent
         for write in self._cold.state().unsettled:
-            if write.began <= latest and (self._topics is None or write.topics.keys() & set(self._topics)):
+            ours = self._topics is None or write.topics.keys() & set(self._topics)
+            if write.began > latest or not ours or write.version in self.unfinished:
+                continue
+            try:
                 retire(self._cold, self._target, write)
+            except (ServiceError, *FAILURES) as failure:
+                self.unfinished[write.version] = _first_line(failure)
+            else:
                 self._finished += 1
 
     # ------------------------------------------------------------------- stage, load, finalise
@@ -276,6 +286,13 @@ class Sweep:  # see 0054, 0104
             raise SweepLost(
                 f"Redis keeps losing the marks of {topic!r}; does it evict or restart without its data?"
             )
+
+
+def _first_line(failure: Exception) -> str:
+    """What a worker raised, or else what Spark says, without a stack."""
+    lines = [line.strip() for line in str(failure).splitlines() if line.strip()]
+    raised = [line for line in lines if line.startswith("relay.")]
+    return next(iter(raised or lines), type(failure).__name__)
 
 
 def now(target: Target, topic: str = "") -> int:

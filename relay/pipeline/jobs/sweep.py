@@ -71,6 +71,8 @@ def told(summary: Summary, sweep: Sweep, done: str) -> Swept:
         total = sweep.run()
     except (SweepBusy, SweepLost) as busy:
         summary.problems.append(str(busy))
+    for version, why_not in sweep.unfinished.items():
+        summary.problems.append(f"the write {version} could not be finished, and waits: {why_not}")
     for topic, why in sweep.left_out.items():
         refused = isinstance(why, TopicRefused)
         summary.problems.append(f"{topic!r} was not {done}: {why}" if refused else str(why))
