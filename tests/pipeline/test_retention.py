@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from relay.pipeline.cold import upkeep
 from relay.pipeline.cold.plans import Plan, Plans, Share
 from relay.pipeline.cold.store import BEGUN, COMMITS, SETTLED, VERSION_BITS, ColdStore, Write, name_of
-from relay.pipeline.cold.taken import EVER, Reach, Taken, undominated
+from relay.pipeline.cold.taken import EVER, Consumed, Reach, undominated
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -162,7 +162,7 @@ def test_a_topic_that_was_left_out(store: Store) -> None:
     upkeep.forget_writes(store, 0)
     store.writes(2, ("c", 10))
     assert {row[1] for row in store.sweep(20)} == {"b", "c"}
-    assert store.state().done.taken == Taken((Reach(2, 20),))
+    assert store.state().done.taken == Consumed((Reach(2, 20),))
 
 
 def test_sweeps_that_look_less_far(store: Store) -> None:

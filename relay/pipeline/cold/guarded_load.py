@@ -39,7 +39,7 @@ order."""
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class LoadEnd:
     """What a load came to: the topics whose marks are gone, those that Redis refused, each with the reason,
     and the counts of the others."""
 
@@ -57,7 +57,7 @@ def load(
     *,
     rate: float | None = None,
     again: bool = False,
-) -> Outcome:
+) -> LoadEnd:
     """Load all batches of the topics that have marks. A batch that was loaded before counts as it did then.
     A topic that fails holds up no other.
 
@@ -66,7 +66,7 @@ def load(
     gone.
     """
     if not staged.files:
-        return Outcome()
+        return LoadEnd()
     named = {topic: each._replace(staging=staged.name) for topic, each in marks.items()}
 
     def of_partition(parts: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -83,7 +83,7 @@ def load(
     fine = [row for row in rows if not row["stale"] and row["why"] is None]
     loaded = Loaded(*(sum(row[name] for row in fine) for name in Loaded._fields))
     stale = frozenset(row["topic"] for row in rows if row["stale"])
-    return Outcome(loaded, stale, {row["topic"]: row["why"] for row in rows if row["why"] is not None})
+    return LoadEnd(loaded, stale, {row["topic"]: row["why"] for row in rows if row["why"] is not None})
 
 
 def _in_order(spark: SparkSession, files: Files, staged: Staged) -> DataFrame:

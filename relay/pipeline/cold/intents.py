@@ -11,7 +11,7 @@ from pyspark.sql import functions as f
 from relay.pipeline.cold.plans import Known, Plan
 from relay.pipeline.cold.store import ColdStore, State
 from relay.pipeline.cold.table import one_of
-from relay.pipeline.cold.taken import EVER, Reaches, Taken
+from relay.pipeline.cold.taken import EVER, Consumed, Reaches
 
 BROADCAST = 200_000
 """The most timers whose ids are sent to all tasks, which then look for rows of them and gather no others."""
@@ -22,7 +22,7 @@ def committed(known: Known) -> Column:
     return ~f.expr(one_of("version", known.uncommitted))
 
 
-def is_taken(taken: Taken, known: Known) -> Column:
+def is_taken(taken: Consumed, known: Known) -> Column:
     """Whether a finished plan has taken a row of a settled write that has a due time."""
     topics: dict[Reaches, list[str]] = {}
     for topic, reaches in taken.own.items():

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
 from relay.core.partitions import Layout
-from relay.pipeline.cold.taken import Reach, Taken
+from relay.pipeline.cold.taken import Consumed, Reach
 from relay.pipeline.spark.files import Files
 from relay.store.bulk.sweeping import Marks
 
@@ -89,7 +89,7 @@ class Plan:
     batch: int
     table: int
     known: Known = field(default_factory=Known)
-    taken: Taken = field(default_factory=Taken)
+    taken: Consumed = field(default_factory=Consumed)
     every: bool = False
     left: tuple[str, ...] = ()
     oldest: int = 0
@@ -122,7 +122,7 @@ class Plan:
             "topics": {topic: Share(*share) for topic, share in found["topics"].items()},
             "reach": Reach(*found["reach"]),
             "known": Known.of_document(found["known"]),
-            "taken": Taken.of_document(found["taken"]),
+            "taken": Consumed.of_document(found["taken"]),
             "left": tuple(found["left"]),
         }
         return cls(**{**found, **made})
@@ -157,7 +157,7 @@ class Done:
     and the topics of which this plan took its rows."""
 
     number: int = 0
-    taken: Taken = field(default_factory=Taken)
+    taken: Consumed = field(default_factory=Consumed)
     settled: int = 0
     known: Known = field(default_factory=Known)
     topics: frozenset[str] = frozenset()
@@ -193,7 +193,7 @@ class Plans:
         found = self._read(number, "done")
         if found is None:
             return None if number else Done()
-        taken, known = Taken.of_document(found["taken"]), Known.of_document(found["known"])
+        taken, known = Consumed.of_document(found["taken"]), Known.of_document(found["known"])
         return Done(number, taken, found["settled"], known, frozenset(found["topics"]))
 
     def begin(self, plan: Plan) -> bool:

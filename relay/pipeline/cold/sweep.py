@@ -18,7 +18,7 @@ from pyspark.sql import functions as f
 from relay.core.errors import ServiceError
 from relay.core.instants import SECOND
 from relay.pipeline.cold import guarded_load, staging
-from relay.pipeline.cold.guarded_load import Outcome
+from relay.pipeline.cold.guarded_load import LoadEnd
 from relay.pipeline.cold.intents import due
 from relay.pipeline.cold.plans import Plan, Share, Staged
 from relay.pipeline.cold.retiring import retire
@@ -247,7 +247,7 @@ class Sweep:  # see 0054, 0104
         self,
         plan: Plan,
         staged: Staged,
-        outcome: Outcome,
+        outcome: LoadEnd,
         own: Mapping[str, Marks],
         lost: Collection[str],
     ) -> Swept:

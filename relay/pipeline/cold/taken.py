@@ -28,7 +28,7 @@ Reaches = tuple[Reach, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class Consumed:  # see 0104
     """What finished plans have taken: of every topic, or, if a topic is in `own`, of that one."""
 
     everywhere: Reaches = ()
