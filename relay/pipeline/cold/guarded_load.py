@@ -14,7 +14,7 @@ from pyspark.sql import functions as f
 
 from relay.core.errors import ServiceError, StoreUnavailable
 from relay.pipeline.cold.plans import Staged
-from relay.pipeline.cold.staging import STAGED
+from relay.pipeline.cold.staging import PACKED, STAGED
 from relay.pipeline.spark.files import Files
 from relay.pipeline.spark.redis_target import Target
 from relay.pipeline.spark.session import configured
@@ -165,11 +165,13 @@ def _counted(rows: Iterable[PackedRows], count: list[int]) -> Iterator[PackedRow
 def _batches(parts: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, PackedRows]]:
     """Yield the staged rows, with their topics, without copying their large columns."""
     for part in parts:
-        columns = [part.column(name) for name in PackedRows._fields]
+        columns = [part.column(name) for name in PACKED]
         for topic, *row in zip(part.column("topic").to_pylist(), *columns, strict=True):
             yield (
                 topic,
-                PackedRows._make(
-                    memoryview(e.as_buffer()) if pa.types.is_binary(e.type) else e.as_py() for e in row
-                ),
+                PackedRows(*map(_value, row)),
             )
+
+
+def _value(element: pa.Scalar) -> Any:
+    return memoryview(element.as_buffer()) if pa.types.is_binary(element.type) else element.as_py()

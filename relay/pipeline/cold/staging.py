@@ -40,7 +40,8 @@ STAGED = (
     "topic string, batch long, size long, first long, scores binary, timer_ids binary, envelopes binary, "
     "versions string, expires string, partition long"
 )
-"""A batch's topic, and the columns of `PackedRows`."""
+"""A batch's topic, and the columns of `PackedRows` that a batch of timers has."""
+PACKED = PackedRows._fields[: len(_ARROW)]
 
 QUICK = {
     "compression": "none",  # staged rows are read once, and soon
@@ -118,9 +119,9 @@ def _packing(size: int, partitions: Mapping[str, int]) -> ArrowMapIterFunction:
                 batches = [each._replace(batch=number + n) for n, each in enumerate(packed)]
                 number += len(batches)
                 if batches:
-                    columns = map(pa.array, zip(*batches, strict=True), _ARROW)
+                    columns = map(pa.array, zip(*batches, strict=True), _ARROW)  # those behind are empty
                     topics = pa.array([topic] * len(batches), pa.string())
-                    yield pa.RecordBatch.from_arrays([topics, *columns], ["topic", *PackedRows._fields])
+                    yield pa.RecordBatch.from_arrays([topics, *columns], ["topic", *PACKED])
 
     return packing
 
