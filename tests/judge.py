@@ -69,13 +69,17 @@ def topics_with_a_journal(client: Redis) -> list[str]:
 
 
 def stands(client: Redis, topic: str, timer_id: str) -> tuple[bool, bool]:
-    """Whether Redis has a timer, in any partition or on its way between two, and a record of it."""
+    """Whether Redis has a timer, in any partition or on its way between two, and a record of it.
+
+    An id that is not UTF-8 has surrogate escapes, as in a journal's records.
+    """
+    name = timer_id.encode(errors="surrogateescape")
     there = recorded = False
     for partition in partitions_of(client, topic):
         key = partial(KeyNames().key, topic=partition)
-        there = there or client.zscore(key("timeline"), timer_id) is not None
-        there = there or bool(client.hexists(key("move"), f"t{timer_id}"))
-        recorded = recorded or bool(client.hexists(key("leases"), timer_id))
+        there = there or client.zscore(key("timeline"), name) is not None
+        there = there or bool(client.hexists(key("move"), b"t" + name))
+        recorded = recorded or bool(client.hexists(key("leases"), name))
     return there, recorded
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 import redis
 
+from tests.judge import stands
 from tests.worlds.relay.stage import Stage
 from tests.worlds.waiting import always, eventually
 
@@ -53,6 +54,14 @@ def test_others_are_delivered(stage: Stage, deed: str) -> None:
     lines = len(relay.lines())
     always(lambda: len(relay.lines()) < lines + 3, "the log is quiet", 1.0)
     assert relay.terminate() == 0
+
+
+def test_the_judge_looks_for_it(stage: Stage) -> None:
+    """A test may end while a journal says that a timer lives whose id is not UTF-8."""
+    stage.client.zadd(TIMELINE, {BAD_ID: 1.0})
+    stage.client.hset(LEASES, BAD_ID, b"x")
+    assert stands(stage.client, TOPIC, BAD_ID.decode(errors="surrogateescape")) == (True, True)
+    assert stands(stage.client, TOPIC, "other") == (False, False)
 
 
 ENVELOPES = {
