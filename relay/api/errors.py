@@ -8,6 +8,7 @@ from google.rpc import code_pb2
 
 from relay.core.errors import (
     CalendarNotFound,
+    Denied,
     DurabilityMissed,
     GivenUp,
     InvalidField,
@@ -24,6 +25,7 @@ from relay.core.errors import (
     TimerNotFound,
     TooMany,
     TopicFull,
+    Unauthenticated,
     WrongKeyType,
 )
 
@@ -54,6 +56,8 @@ KINDS: dict[type[ServiceError], ErrorKind] = {
     InvalidField: ErrorKind(
         code_pb2.INVALID_ARGUMENT, 422, "invalid-field", "A field of the request is wrong"
     ),
+    Unauthenticated: ErrorKind(code_pb2.UNAUTHENTICATED, 401, "unauthenticated", "The caller is not known"),
+    Denied: ErrorKind(code_pb2.PERMISSION_DENIED, 403, "denied", "The policy does not allow this"),
     TimerNotFound: ErrorKind(code_pb2.NOT_FOUND, 404, "not-found", "There is no such thing"),
     RecurrenceNotFound: ErrorKind(code_pb2.NOT_FOUND, 404, "not-found", "There is no such thing"),
     CalendarNotFound: ErrorKind(code_pb2.NOT_FOUND, 404, "not-found", "There is no such thing"),

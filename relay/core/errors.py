@@ -3,6 +3,8 @@
     RelayError
     ├── InvalidField           bad input; names the field and says what to do
     │   └── RuleOver           a recurrence's rule has fired for the last time
+    ├── Unauthenticated        what the caller showed proves nothing
+    ├── Denied                 the policy does not let the caller do it
     ├── TimerNotFound          no such timer
     ├── RecurrenceNotFound     no such recurrence
     ├── CalendarNotFound       no such calendar
@@ -52,6 +54,17 @@ class InvalidField(ServiceError):
 
 class RuleOver(InvalidField):
     """The rule of a recurrence has fired for the last time."""
+
+
+class Unauthenticated(ServiceError):
+    """The caller showed nothing that proves who it is."""
+
+
+class Denied(ServiceError):
+    """The policy does not let the caller do this.
+
+    The message names verb and topic, and never says whether the topic exists.
+    """
 
 
 class TimerNotFound(ServiceError):

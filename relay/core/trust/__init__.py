@@ -1,0 +1,1 @@
+"""Callers by name, and what a policy lets them do."""
