@@ -69,6 +69,10 @@ def read_yaml(file: Path) -> Any:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         raise SettingsError([f"{file}{where}: is not valid YAML"]) from None
+    except RecursionError:
+        raise SettingsError([f"{file}: is nested too deeply"]) from None
+    except ValueError:  # of Python's own conversions, which quote the value
+        raise SettingsError([f"{file}: has a number or a date that can't be read"]) from None
 
 
 def _read(file: Path) -> str:
