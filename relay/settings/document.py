@@ -71,8 +71,9 @@ def read_yaml(file: Path) -> Any:
         raise SettingsError([f"{file}{where}: is not valid YAML"]) from None
     except RecursionError:
         raise SettingsError([f"{file}: is nested too deeply"]) from None
-    except ValueError:  # of Python's own conversions, which quote the value
-        raise SettingsError([f"{file}: has a number or a date that can't be read"]) from None
+    except (ValueError, LookupError, AttributeError, TypeError):
+        # Of PyYAML's conversions, such as of `!!bool x`. What they say quotes the value.
+        raise SettingsError([f"{file}: has a value that does not fit its tag, or a number too long"]) from None
 
 
 def _read(file: Path) -> str:

@@ -24,7 +24,9 @@ class SettingsError(ServiceError):
     """The settings are wrong; `problems` has a sentence for each fault."""
 
     def __init__(self, problems: Sequence[str]) -> None:
-        self.problems = tuple(shortened(mask(problem)) for problem in problems)
+        # A variable may have bytes that are no UTF-8, and a terminal could not show them.
+        shown = (problem.encode(errors="backslashreplace").decode() for problem in problems)
+        self.problems = tuple(shortened(mask(problem)) for problem in shown)
         super().__init__()
         self.args = ("\n".join(self.problems),)  # all of them: people read these on a terminal
 

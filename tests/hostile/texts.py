@@ -53,7 +53,7 @@ def _declared(data: bytes) -> None:
 
 def _redis_url(data: bytes) -> None:
     text = data.decode(errors="replace")
-    secrets.mask(text)
+    assert secrets.mask(secrets.mask(text)) == secrets.mask(text)
     with _in_settings("redis.url"):
         redis_url.parse(text)
 

@@ -103,7 +103,9 @@ def read_standing(text: bytes) -> Standing:
 def _mapping(text: bytes) -> dict[str, Any]:
     """Read a JSON object. Raises `ValueError`."""
     try:
-        said: dict[str, Any] = _typed(dict)(json.loads(text))
+        said: dict[str, Any] = _typed(dict)(json.loads(text.decode()))
+        if b"\\ud" in text.lower():  # half a character, which no message can hold
+            _json(said)
     except RecursionError:
         raise ValueError("is nested too deeply") from None
     return said
