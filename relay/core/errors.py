@@ -35,21 +35,42 @@ from __future__ import annotations
 from typing import Any
 
 
+MOST_BYTES = 900
+"""The most bytes of an error's message, in UTF-8. A status of gRPC says it three times, in encodings that make
+up to three bytes of one, and a caller refuses trailers of more than 8 KiB."""  # see 0109
+_MOST_OF_A_FIELD = 100
+_TAIL = 300
+"""Bytes that stay of the end, which says what to do."""
+
+
+def shortened(text: str, most: int = MOST_BYTES) -> str:
+    """Return the text, or its beginning and its end if it has more than `most` bytes: it may quote what a
+    caller sent, and that may be megabytes."""
+    if 4 * len(text) <= most:
+        return text
+    raw = text.encode(errors="surrogatepass")
+    if len(raw) <= most:
+        return text
+    tail = min(_TAIL, most // 3)
+    head = raw[: most - tail - 5].decode(errors="ignore")
+    return f"{head} … {raw[-tail:].decode(errors='ignore')}"
+
+
 class ServiceError(Exception):
-    """Relay could not do what was asked."""
+    """Relay could not do what was asked. The message has at most `MOST_BYTES`."""
 
     def __init__(self, message: str = "") -> None:
         first, _, _ = (type(self).__doc__ or "").partition("\n\n")
-        super().__init__(message or first.strip())
+        super().__init__(shortened(message or first.strip()))
 
 
 class InvalidField(ServiceError):
     """A field of the request is wrong."""
 
     def __init__(self, field: str, problem: str) -> None:
-        super().__init__(f"{field}: {problem}")
-        self.field = field
-        self.problem = problem
+        self.field = shortened(field, _MOST_OF_A_FIELD)
+        self.problem = shortened(problem, MOST_BYTES - _MOST_OF_A_FIELD - 2)
+        super().__init__(f"{self.field}: {self.problem}")
 
 
 class RuleOver(InvalidField):

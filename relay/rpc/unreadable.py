@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import grpc
 from google.protobuf import descriptor_pool
@@ -93,6 +93,15 @@ class Guard:  # see 0069
         return guarded
 
 
+async def _answer_fault(context: Any, fault: Exception) -> NoReturn:
+    """Answer a fault of the relay's own. gRPC would tell the caller its type and its words."""
+    if isinstance(fault, grpc.aio.BaseError):
+        raise fault  # its own: an abort, or a caller who has gone
+    log.error("a call failed", exc_info=fault)
+    await context.abort(grpc.StatusCode.INTERNAL, "the relay could not do it; its log says more")
+    raise AssertionError("abort returned")
+
+
 def _arity(streaming: bool) -> str:
     return "stream" if streaming else "unary"
 
@@ -129,6 +138,8 @@ def _guarded(behaviour: Behaviour, refuse: Callable[[Any], Awaitable[None]]) -> 
             return await behaviour(request, context)
         except Unreadable:
             await refuse(context)
+        except Exception as fault:
+            await _answer_fault(context, fault)
 
     async def iterated(request: Any, context: Any) -> AsyncIterator[Any]:
         if request is UNREADABLE:
@@ -138,5 +149,7 @@ def _guarded(behaviour: Behaviour, refuse: Callable[[Any], Awaitable[None]]) -> 
                 yield response
         except Unreadable:
             await refuse(context)
+        except Exception as fault:
+            await _answer_fault(context, fault)
 
     return iterated if inspect.isasyncgenfunction(behaviour) else called

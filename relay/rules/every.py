@@ -14,6 +14,9 @@ from relay.rules.nominal import Nominal
 MOST = 100 * 366 * 86_400 * SECOND
 """The longest distance, in microseconds: a hundred years."""
 
+_LONGEST = 200
+"""Characters of a length of time."""
+
 _UNITS = {
     "us": 1,
     "µs": 1,
@@ -37,6 +40,8 @@ _PART = re.compile(r"\s*(\d{1,15}(?:\.\d{1,9})?)\s*([a-zµ]+)")
 
 def length(field: str, text: str) -> int:
     """The microseconds of `90s`, `1h30m`, `1.5h` or `10 minutes`. Raises `InvalidField`."""
+    if len(text) > _LONGEST:
+        raise InvalidField(field, f"is {len(text)} characters long; at most {_LONGEST} are allowed")
     total, place = Fraction(0), 0
     while place < len(text):
         found = _PART.match(text, place)

@@ -131,7 +131,8 @@ def read_celerybeat(text: str, *, topic: str = "", zone: str = "") -> Imported:
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise InvalidField("file", f"is neither JSON nor Python: {error}") from None
+        where = f", by its line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
+        raise InvalidField("file", f"is neither JSON nor Python{where}") from None
     found = _assigned(tree, ("timezone", "CELERY_TIMEZONE"))
     if isinstance(found, ast.Constant) and isinstance(found.value, str):
         zone = found.value

@@ -21,6 +21,10 @@ TZDATA: str = tzdata.IANA_VERSION
 """The version of the tzdata that computes, such as `2026b`."""
 
 
+_LONGEST = 64
+"""Characters of a name; the longest that there is has half of them. A search for the nearest name takes a time
+that grows with the name."""
+
 _DAY = 86_400
 _WEEK = 7 * _DAY
 
@@ -35,6 +39,9 @@ def find_zone(name: str) -> ZoneInfo | None:
     """The zone of an IANA name; None for UTC by any of its names. Raises `InvalidField`."""
     if name in ("", "UTC"):
         return None
+    if len(name) > _LONGEST:
+        problem = f"is {len(name)} characters long; the name of a time zone has at most {_LONGEST}"
+        raise InvalidField("rule.zone", problem)
     if name not in zone_names():
         raise InvalidField("rule.zone", f"{name!r} is not a time zone{_nearest(name)}")
     return _read(name)

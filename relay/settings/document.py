@@ -69,6 +69,11 @@ def read_yaml(file: Path) -> Any:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         raise SettingsError([f"{file}{where}: is not valid YAML"]) from None
+    except RecursionError:
+        raise SettingsError([f"{file}: is nested too deeply"]) from None
+    except (ValueError, LookupError, AttributeError, TypeError):
+        # Of PyYAML's conversions, such as of `!!bool x`. What they say quotes the value.
+        raise SettingsError([f"{file}: has a value that does not fit its tag, or a number too long"]) from None
 
 
 def _read(file: Path) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from relay.core.endpoints.secrets import mask
-from relay.core.errors import ServiceError
+from relay.core.errors import ServiceError, shortened
 from relay.settings import describe
 from relay.settings.rules import Misfit
 
@@ -24,8 +24,11 @@ class SettingsError(ServiceError):
     """The settings are wrong; `problems` has a sentence for each fault."""
 
     def __init__(self, problems: Sequence[str]) -> None:
-        self.problems = tuple(mask(problem) for problem in problems)
-        super().__init__("\n".join(self.problems))
+        # A variable may have bytes that are no UTF-8, and a terminal could not show them.
+        shown = (problem.encode(errors="backslashreplace").decode() for problem in problems)
+        self.problems = tuple(shortened(mask(problem)) for problem in shown)
+        super().__init__()
+        self.args = ("\n".join(self.problems),)  # all of them: people read these on a terminal
 
 
 def sentences(error: ValidationError, tree: Mapping[str, Any], origins: Origins) -> list[str]:

@@ -156,3 +156,13 @@ def test_a_caller_that_goes_away_leaves_no_traceback(caplog: pytest.LogCaptureFi
         "Unexpected [%s] raised by servicer method [%s]", "ValueError", "/relay.v1.TimerService/Schedule"
     )
     assert [record.msg for record in caplog.records] == ["Unexpected [%s] raised by servicer method [%s]"]
+
+
+async def test_lists_its_health(relay: Served) -> None:
+    """Of all services: gRPC's own servicer answers UNIMPLEMENTED, and logs a stack trace for each call."""
+    stub: Any = health_pb2_grpc.HealthStub(relay.channel)
+    await relay.server.say_healthy(True)
+    answer = await stub.List(health_pb2.HealthListRequest())
+    assert {name: each.status for name, each in answer.statuses.items()} == dict.fromkeys(
+        ("", *rpc.SERVICES), rpc.SERVING
+    )

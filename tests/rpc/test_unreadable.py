@@ -168,3 +168,22 @@ async def test_other_streams_don_t_notice(relay: Served) -> None:
     await put(relay, "a")
     await stream.ack([await stream.delivery()])
     await stream.finish()
+
+
+async def test_a_fault_of_the_relay_tells_nothing_of_it(
+    relay: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """On unary calls and on streams: gRPC would send the exception's type and words."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise LookupError("a secret of the relay")
+
+    monkeypatch.setattr(relay.engine, "schedule", fail)
+    monkeypatch.setattr(relay.engine, "attach", fail)
+    raw = ScheduleRequest(timer=spec()).SerializeToString()
+    opened = pb.DeliverRequest(open=pb.Open(topics=["t"], max_outstanding=1)).SerializeToString()
+    for name, message in (("Schedule", raw), ("Deliver", opened)):
+        (method,) = [each for each in METHODS if each.name == name]
+        code, words, _ = await status_of(relay, method, message)
+        assert (code, words) == (grpc.StatusCode.INTERNAL, "the relay could not do it; its log says more")
+    assert caplog.text.count("LookupError: a secret of the relay") == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import socket
 
 REASONS = {
@@ -11,6 +12,8 @@ REASONS = {
     errno.EACCES: "the port needs privileges that this process lacks",
     errno.EADDRNOTAVAIL: "this machine has no such address",
 }
+
+_PORT = re.compile(r"[0-9]{1,5}", re.ASCII)
 
 
 def split(value: str) -> tuple[str, int]:
@@ -20,7 +23,7 @@ def split(value: str) -> tuple[str, int]:
         host = host[1:-1]
     elif ":" in host:
         colon = ""
-    if not (host and colon and port.isascii() and port.isdigit() and int(port) <= 65_535):
+    if not (host and colon and _PORT.fullmatch(port) and int(port) <= 65_535):
         raise ValueError(f"must be host:port with a port from 0 to 65535, got {value!r}")
     return host, int(port)
 

@@ -42,7 +42,7 @@ SCHEMES = (
     "rediss+cluster",
 )
 _TRUTH = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
-_HOST = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+(?:%[^\]]+)?\]|[^\[\]:]*)(?::(?P<port>[0-9]*))?")
+_HOST = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+(?:%[^\]]+)?\]|[^\[\]:]*)(?::(?P<port>[0-9]{0,9}))?")
 
 
 @dataclass(frozen=True, slots=True)

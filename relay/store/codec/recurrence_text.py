@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from enum import Enum
 from typing import Any
@@ -36,10 +36,11 @@ def write_rule(wanted: Recurrence) -> bytes:
 
 def read_rule(recurrence_id: str, text: bytes) -> Recurrence:
     """Read what `write_rule` has written. Raises `ValueError`."""
-    said = json.loads(text)
-    rule, others = _values(said["rule"], _RULE), _values(said, _RECURRENCE)
+    said = _mapping(text)
+    rule, others = _values(_typed(dict)(said["rule"]), _RULE), _values(said, _RECURRENCE)
     payload = said["payload"].encode() if "payload" in said else b64decode(said.get("payload_base64", ""))
-    return Recurrence(recurrence_id, Rule(**rule), payload, said.get("headers", {}), **others)
+    headers = {name: _typed(str)(value) for name, value in _typed(dict)(said.get("headers", {})).items()}
+    return Recurrence(recurrence_id, Rule(**rule), payload, headers, **others)
 
 
 def write_standing(standing: Standing) -> bytes:
@@ -71,30 +72,55 @@ def write_standing(standing: Standing) -> bytes:
 def read_standing(text: bytes) -> Standing:
     """Read what `write_standing` has written. Raises `ValueError`."""
     last, _, rest = text.partition(b"\n")
-    said = json.loads(rest)
+    said = _mapping(rest)
+    number, numbers = _typed(int), _typed(int, type(None))
+    words, mapping, listed = _typed(str), _typed(dict), _typed(list)
     return Standing(
-        version=said["version"],
-        next=said["next"],
-        settled=said["settled"],
+        version=number(said["version"]),
+        next=numbers(said["next"]),
+        settled=number(said["settled"]),
         last=last.decode(),
-        last_nominal=said.get("last_nominal"),
-        runs=said.get("runs", 0),
-        left_out={LeftOut(reason): count for reason, count in said.get("left_out", {}).items()},
-        buffered=said.get("buffered"),
-        held=said.get("held"),
+        last_nominal=numbers(said.get("last_nominal")),
+        runs=number(said.get("runs", 0)),
+        left_out={LeftOut(name): number(count) for name, count in mapping(said.get("left_out", {})).items()},
+        buffered=numbers(said.get("buffered")),
+        held=numbers(said.get("held")),
         filling=tuple(
-            Filling(tuple(nominals), run, due, apart)
-            for run, due, apart, *nominals in said.get("filling", ())
+            Filling(tuple(map(number, nominals)), number(run), number(due), number(apart))
+            for run, due, apart, *nominals in map(listed, listed(said.get("filling", [])))
         ),
-        paused=said.get("paused"),
-        note=said.get("note", ""),
-        further=said.get("further", 0),
-        tzdata=said.get("tzdata", ""),
+        paused=numbers(said.get("paused")),
+        note=words(said.get("note", "")),
+        further=number(said.get("further", 0)),
+        tzdata=words(said.get("tzdata", "")),
         recent=tuple(
-            Past(nominal, timer_id, LeftOut(reason) if reason else None, lateness)
-            for nominal, timer_id, reason, lateness in said.get("recent", ())
+            Past(number(nominal), words(timer_id), LeftOut(reason) if reason else None, number(lateness))
+            for nominal, timer_id, reason, lateness in map(listed, listed(said.get("recent", [])))
         ),
     )
+
+
+def _mapping(text: bytes) -> dict[str, Any]:
+    """Read a JSON object. Raises `ValueError`."""
+    try:
+        said: dict[str, Any] = _typed(dict)(json.loads(text.decode()))
+        if b"\\ud" in text.lower():  # half a character, which no message can hold
+            _json(said)
+    except RecursionError:
+        raise ValueError("is nested too deeply") from None
+    return said
+
+
+def _typed(*kinds: type) -> Callable[[Any], Any]:
+    """Return a function that returns its argument if that is of one of these types. A value of another type
+    would fail in the loop that ticks, and hold up its neighbours. Raises `ValueError`."""
+
+    def typed(value: Any) -> Any:
+        if type(value) not in kinds:
+            raise ValueError(f"a {type(value).__name__} stands where this version writes none")
+        return value
+
+    return typed
 
 
 def _said(holder: object, names: tuple[tuple[str, Any], ...]) -> dict[str, Any]:

@@ -1,0 +1,140 @@
+"""What lies in Redis or in files of a journal, as foreign writers may have left it."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from typing import Any
+
+from relay.core.errors import InvalidField, StoreRefused
+from relay.core.partitions import partition_numbers, place_of, topic_of, under
+from relay.core.recurring.recurrence import Recurrence, Standing
+from relay.core.recurring.rule import Rule
+from relay.journal.v1 import journal_pb2
+from relay.store.codec import envelope, lease_record
+from relay.store.codec.recurrence_text import read_rule, read_standing, write_rule, write_standing
+from relay.store.journal import entries, files
+from relay.store.keys import KeyNames
+from relay.store.partitions.entry_ids import EntryId
+from relay.store.partitions.recurrences import _kept
+from relay.store.timeline.redis_store import _read_cursor, _write_cursor
+
+
+def _envelope(data: bytes) -> None:
+    """Anything is a payload, and one by one they are read as they are together."""
+    alone = envelope.decode(data)
+    filled = envelope.encode(b"p", {"a": "b"}, "text/plain")
+    for others in ([filled] * 8, [envelope.encode(b"p", {}, "")] * 8, [data] * 8):
+        payloads, headers, kinds = envelope.decode_all([*others, data])
+        assert (payloads[-1], headers[-1], kinds[-1]) == (alone.payload, alone.headers, alone.content_type)
+    for name, value in alone.headers.items():
+        (name + value).encode()
+    alone.content_type.encode()
+
+
+def _lease_record(data: bytes) -> None:
+    due = lease_record.due_of(data)
+    assert due is None or 0 <= due <= 253_402_300_799_000_000
+    text, readable = lease_record.text_of(data)
+    assert text.encode(errors="surrogateescape") == data
+    assert lease_record.texts_of([data, b"a"]) == ([text, "a"], [readable, True])
+
+
+def _layout(data: bytes) -> None:
+    text = data.decode(errors="replace")
+    layout = KeyNames().read_layout("t", data)
+    assert layout.text == text
+    assert len(layout.partitions) <= 1024
+
+
+def _partition_name(data: bytes) -> None:
+    text = data.decode(errors="replace")
+    assert text.startswith(topic_of(text))
+    place_of(text), under(text)
+    assert partition_numbers([data], 8)[0] in range(8)
+
+
+def _hand_over(data: bytes) -> None:
+    change = journal_pb2.Change(kind=26, timer_id=b"a")
+    batch = journal_pb2.Batch(version=1, changes=[change], hand_over=data.decode(errors="replace"))
+    entries.decode("1-0", batch.SerializeToString())
+
+
+def _cursor(data: bytes) -> None:
+    score, timer_id = _read_cursor(data.decode(errors="surrogateescape"))
+    if score:
+        assert _read_cursor(_write_cursor(score.encode(), timer_id)) == (score, timer_id)
+
+
+def _entry_id(data: bytes) -> None:
+    text = data.decode(errors="replace")
+    entry = EntryId.parse("page_token", text, 4)
+    assert EntryId.parse("page_token", str(entry), 4) == entry
+    for number in range(4):
+        entry.before(number)
+
+
+def _journal_entry(data: bytes) -> None:
+    entries.decode("1-0", data)
+
+
+def _journal_file(data: bytes) -> None:
+    for raw in files.entries(BytesIO(data), "journal"):
+        files.delimited(raw)
+
+
+def _recurrence(data: bytes) -> None:
+    """What can't be read is named, and its neighbour is read."""
+    rule, _, standing = data.partition(b"\x00")
+    good = [b"good", RULE, STANDING, b"1"]
+    kept, unread = _kept([b"odd", rule, standing, b"1", *good])
+    assert kept[-1].recurrence.recurrence_id == "good"
+    assert len(kept) + len(unread) == 2
+    for each in kept:
+        assert read_standing(write_standing(each.standing)) == each.standing
+        assert read_rule(each.recurrence.recurrence_id, write_rule(each.recurrence)) == each.recurrence
+
+
+def _batch(**fields: Any) -> bytes:
+    change = journal_pb2.Change(timer_id=b"a", nonce=b"n" * 16, due=5.5, attempts=1, **fields)
+    return journal_pb2.Batch(version=1, time=5, first=1, last=1, changes=[change]).SerializeToString()
+
+
+BATCHES = (_batch(kind=1), _batch(kind=3), _batch(kind=10, dead_id="1-0"), _batch(kind=19, refused=6))
+RULE = write_rule(Recurrence("r", Rule(cron="0 3 * * *", zone="Europe/Berlin"), b"p", {"a": "b"}))
+STANDING = write_standing(Standing(version=1, next=5, settled=4, last="r@2026-01-01T00:00:00Z"))
+
+_ENVELOPES = (
+    envelope.encode(b"payload", {}, ""),
+    envelope.encode(b"payload", {"traceparent": "00-1-2-01", "a": "ü"}, "application/json"),
+    b'{"data": "text", "headers": {"content-type": "text/plain", "n": 1}}',
+    b'{"b": "6869", "ct": "text/plain"}',
+    b"a bare payload",
+)
+_ENVELOPE_WORDS = (envelope.MAGIC, b"\xff\xff", b"\x00\x12", b'"data"', b'"b"', b"[" * 3_000, b'{"a":' * 3_000)
+_RECORD_WORDS = (b"\x02\x01", b"\x00\x00\x00\x00\x00\x00\xf0\x7f", b"\x00\x00\x00\x00\x00\x00\xf8\x7f")
+_CURSORS = (_write_cursor(b"1767225600.5", b"order-1"), _write_cursor(b"inf", b"\xff"), "")
+
+TARGETS: dict[str, tuple[Any, ...]] = {
+    "envelope": (_envelope, _ENVELOPES, (), _ENVELOPE_WORDS, 4_000),
+    "lease_record": (_lease_record, (lease_record.fresh(5.5, 9.0)[1], b"order-1"), (), _RECORD_WORDS, 4_000),
+    "layout": (_layout, (b"", b"1 8", b"2 8 16", b"2 8 4"), (StoreRefused,), (b" ", b"1024", b"2048"), 4_000),
+    "partition_name": (_partition_name, (b"t", b"t#3 1 8", b"t#3 1 8 16 leaving", b"d@2026-11-24T08:00:00Z")),
+    "hand_over": (_hand_over, (b"2:1>3:1767225600000000",), (StoreRefused,), (b":", b">")),
+    "page_token": (_cursor, tuple(map(str.encode, _CURSORS)), (InvalidField,), (b"=", b"_w==", b"bmFuIGE=")),
+    "entry_id": (_entry_id, (b"1767225600000-0#3", b"0-0#0"), (InvalidField,), (b"#", b"-")),
+    "journal_entry": (_journal_entry, BATCHES, (StoreRefused,), (b"\x08\x01",), 4_000),
+    "journal_file": (
+        _journal_file,
+        tuple(files.delimited(files.Raw("1-0", batch, "t")) for batch in BATCHES),
+        (InvalidField,),
+        (b"\x80" * 30, b"\xff\xff\xff\x1f"),
+        4_000,
+    ),
+    "recurrence_text": (
+        _recurrence,
+        (RULE + b"\x00" + STANDING,),
+        (),
+        (b"null", b"[]", b"{}", b'"1"', b"true", b"1e5", b"[" * 5_000, b'{"a":' * 5_000),
+        3_000,
+    ),
+}
