@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from relay.core.errors import Unauthenticated
+from relay.core.errors import ServiceError, Unauthenticated
 from relay.core.trust.principals import caller
 from relay.rpc.errors import abort
 from relay.rpc.unreadable import Admit
@@ -26,8 +26,9 @@ def admission(identity: Identity, refused: Callable[[], None]) -> Admit:
         shown = [text for name, text in context.invocation_metadata() or () if name == "authorization"]
         try:
             caller.set(await identity.of(certificates[0] if certificates else None, shown))
-        except Unauthenticated as failure:
-            refused()
+        except ServiceError as failure:
+            if isinstance(failure, Unauthenticated):
+                refused()
             await abort(context, failure)
 
     return admit

@@ -10,7 +10,7 @@ from typing import Any
 
 import jwt
 
-from relay.core.errors import Unauthenticated
+from relay.core.errors import KeysAway, Unauthenticated
 from relay.core.trust.principals import Principal
 from relay.trust.keys import Key, KeySource
 from relay.trust.names import is_plain
@@ -73,6 +73,8 @@ class Jwts:
         kid = header.get("kid", "")
         generation = issuer.keys.generation
         key = await issuer.keys.find(kid) if isinstance(kid, str) else None
+        if key is None and not issuer.keys.generation:
+            raise KeysAway
         if key is None:
             raise Unauthenticated(
                 "authorization: the JWT is signed by none of the keys that its issuer publishes"

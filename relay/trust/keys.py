@@ -93,7 +93,7 @@ class KeySource(Protocol):
     """Where the keys of one issuer come from."""
 
     generation: int
-    """It changes with the keys."""
+    """It changes with the keys; 0 as long as there were none."""
 
     async def find(self, kid: str) -> Key | None:
         """The key of this name; None if the issuer has none."""

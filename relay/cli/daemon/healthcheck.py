@@ -8,6 +8,7 @@ from grpc_health.v1 import health_pb2
 
 from relay.cli.terminal.exits import FAILURE, fail
 from relay.client.arguments import check_target
+from relay.client.credentials import Credentials
 from relay.client.errors import InvalidArgument
 
 
@@ -34,7 +35,7 @@ def ask(target: str, timeout: float, *, wait: bool) -> tuple[str, str]:
     UNIMPLEMENTED comes from a server that answers and does not know grpc.health.v1. Raises `ValueError` for a
     wrong target.
     """
-    with grpc.insecure_channel(target, options=[("grpc.enable_http_proxy", 0)]) as channel:
+    with _channel(target) as channel:
         try:
             answer = channel.unary_unary(
                 "/grpc.health.v1.Health/Check",
@@ -44,6 +45,15 @@ def ask(target: str, timeout: float, *, wait: bool) -> tuple[str, str]:
         except grpc.RpcError as error:
             return _status(error), _reason(error)
     return health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status), ""
+
+
+def _channel(target: str) -> grpc.Channel:
+    """Open a channel with what the environment says of TLS. Raises `InvalidArgument`."""
+    credentials = Credentials.from_environment().check(target)
+    options, secure = [("grpc.enable_http_proxy", 0), *credentials.options()], credentials.for_channel()
+    if secure is None:
+        return grpc.insecure_channel(target, options=options)
+    return grpc.secure_channel(target, secure, options=options)
 
 
 def _status(error: grpc.RpcError) -> str:
