@@ -20,6 +20,7 @@ from relay.settings.fields import Number, Section, Whole, field
 from relay.settings.trust import (
     AuthenticationSettings,
     GrpcTlsSettings,
+    TargetTlsSettings,
     TlsSettings,
     beyond_loopback,
     insecure,
@@ -383,6 +384,7 @@ class DeliverySettings(Section):
     target: Annotated[str, AfterValidator(rules.target)] = field(
         "", "", "The application that the relay dials, with `push` only: `host:port` or `unix:/path`."
     )
+    tls: TargetTlsSettings = TargetTlsSettings()
 
     @model_validator(mode="after")
     def _target_fits(self) -> Self:
@@ -629,6 +631,7 @@ class PolicySettings(Section):
             stream=self.stream.to_policy(),
             ready=self.list.to_policy(),
             target=self.delivery.target,
+            target_tls=self.delivery.tls.to_policy(),
             retry=self.retry.to_policy(),
             dead_letters=self.dead_letters.to_policy(),
         )

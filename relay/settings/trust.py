@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, model_validator
 
 from relay.core.endpoints import addresses
+from relay.core.policy import TargetTls
 from relay.settings import rules
 from relay.settings.fields import Number, Section, field
 
@@ -115,6 +116,30 @@ def _files_fit(certificate: str, key: str, client_ca: str, asked: str) -> None:
         raise rules.Misfit("client_ca", f"must name a file, since client_certificates is {asked}")
     if asked != "off" and not certificate:
         raise rules.Misfit("certificate", f"must name a file, since client_certificates is {asked}")
+
+
+class TargetTlsSettings(Section):
+    """TLS to an application that the relay dials."""
+
+    ca: str = field(
+        "",
+        "",
+        "The file of the CAs, as PEM, that the application's certificate must come from. With it the relay "
+        "dials by TLS. It and its neighbours are read at the start.",
+    )
+    certificate: str = field("", "", "The file of the certificate, as PEM, that the relay shows.")
+    key: str = _key()
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        for name, other in (("certificate", "key"), ("key", "certificate"), ("certificate", "ca")):
+            if getattr(self, name) and not getattr(self, other):
+                raise rules.Misfit(other, f"must name a file, since {name} is set")
+        return self
+
+    def to_policy(self) -> TargetTls:
+        """The settings in the form that the engine takes."""
+        return TargetTls(**self.model_dump())
 
 
 class IssuerSettings(Section):
