@@ -30,6 +30,7 @@ from relay.engine.engine import Engine
 from relay.engine.event_loop import loop_factory, recent_stall
 from relay.engine.reports.hint_refusals import HintRefusals
 from relay.engine.reports.journal_trims import JournalTrims
+from relay.listeners import Listeners, listeners
 from relay.rpc import server as rpc
 from relay.rpc.push import push
 from relay.settings import Settings, doubtful
@@ -122,6 +123,7 @@ async def serve(settings: Settings, started: Started | None = None) -> None:
     declared = declared_by(settings)
     async with traced() as tracing, measured() as metrics, open_server(settings, metrics) as server:
         count = metrics.instruments
+        proving = listeners(settings, count)
         tracing.late = count.late
         hints = RedisHints(server, on_refused_hint=HintRefusals(count, SystemClock(), "SUBSCRIBE"))
         policies = settings.policies()
@@ -136,6 +138,7 @@ async def serve(settings: Settings, started: Started | None = None) -> None:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(hints.run)
                 tasks.start_soon(server.follow)
+                tasks.start_soon(proving.run)
                 tasks.start_soon(layouts.run)
                 await tasks.start(engine.run)
                 if metrics.pushers:
@@ -143,20 +146,20 @@ async def serve(settings: Settings, started: Started | None = None) -> None:
                 answers = probes(engine, metrics, needs_redis=settings.http.ready_needs_redis)
                 unreadable = partial(count.count, UNREADABLE)
                 refused = partial(count.count, CONNECTIONS_REFUSED, "http")
-                web = partial(serve_http, bounds=settings.http.bounds, count=refused)
+                web = partial(serve_http, bounds=settings.http.bounds, count=refused, tls=proving.http_tls)
                 http = await tasks.start(web, answers, settings.http.listen)
                 call_time = CallTime(settings.call_timeout, recent_stall)
                 if await unless_told_to_stop(signals, partial(declare, declared, engine)) is None:
                     tasks.cancel_scope.cancel()
                     return
-                json_api = await start_api(tasks, engine, count, settings, call_time)
+                json_api = await start_api(tasks, engine, count, settings, call_time, proving)
                 api = await rpc.start(
                     engine,
-                    listen=settings.grpc.listen,
-                    socket_mode=settings.grpc.mode,
+                    binding=proving.binding,
                     bounds=settings.grpc.bounds,
                     call_time=call_time,
                     unreadable=unreadable,
+                    admit=proving.admit_rpc,
                 )
                 tasks.start_soon(tell_health, engine, api)
                 tasks.start_soon(push, engine, unreadable)
@@ -281,13 +284,25 @@ async def pushed(metrics: Metrics) -> None:
 
 
 async def start_api(
-    tasks: TaskGroup, engine: Engine, count: Instruments, settings: Settings, call_time: CallTime
+    tasks: TaskGroup,
+    engine: Engine,
+    count: Instruments,
+    settings: Settings,
+    call_time: CallTime,
+    proving: Listeners,
 ) -> HttpServer | None:
     """Serve the JSON API; None if it is switched off. Raises `CannotListen`."""
     if not settings.serves_api:
         return None
     limit, hosts = settings.api.max_body_bytes, settings.api.hosts
-    app = JsonApi(engine, count.http_request, call_time, max_body_bytes=limit, allowed_hosts=hosts)
+    app = JsonApi(
+        engine,
+        count.http_request,
+        call_time,
+        max_body_bytes=limit,
+        allowed_hosts=hosts,
+        admit=proving.admit_web,
+    )
     return await start_http(
         tasks,
         app,
@@ -295,6 +310,7 @@ async def start_api(
         setting="api.listen",
         bounds=settings.api.bounds,
         count=partial(count.count, CONNECTIONS_REFUSED, "api"),
+        tls=proving.api_tls,
     )
 
 

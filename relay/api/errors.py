@@ -12,6 +12,7 @@ from relay.core.errors import (
     DurabilityMissed,
     GivenUp,
     InvalidField,
+    KeysAway,
     NotOffered,
     OpenOutcome,
     OtherLayout,
@@ -57,6 +58,7 @@ KINDS: dict[type[ServiceError], ErrorKind] = {
         code_pb2.INVALID_ARGUMENT, 422, "invalid-field", "A field of the request is wrong"
     ),
     Unauthenticated: ErrorKind(code_pb2.UNAUTHENTICATED, 401, "unauthenticated", "The caller is not known"),
+    KeysAway: ErrorKind(code_pb2.UNAVAILABLE, 503, "keys-away", "The keys of an issuer are away", 1),
     Denied: ErrorKind(code_pb2.PERMISSION_DENIED, 403, "denied", "The policy does not allow this"),
     TimerNotFound: ErrorKind(code_pb2.NOT_FOUND, 404, "not-found", "There is no such thing"),
     RecurrenceNotFound: ErrorKind(code_pb2.NOT_FOUND, 404, "not-found", "There is no such thing"),

@@ -9,6 +9,7 @@ import typer
 
 from relay import __version__
 from relay.cli.daemon import commands as daemon
+from relay.cli.daemon import token_commands
 from relay.cli.journal import audit_commands as audit
 from relay.cli.journal import commands as journal
 from relay.cli.pipeline import commands as pipeline
@@ -44,6 +45,7 @@ def root(
 
 
 app.add_typer(daemon.app)
+app.add_typer(token_commands.app)
 app.add_typer(timers.app)
 app.add_typer(recurrences.group)
 app.add_typer(topics.app)

@@ -42,6 +42,7 @@ from relay.client.calls.topic_values import (
     TopicInfo,
 )
 from relay.client.client import RelayClient
+from relay.client.credentials import Credentials
 from relay.client.errors import (
     AlreadyExists,
     AlreadySettled,
@@ -70,6 +71,7 @@ __all__ = [
     "Calendar",
     "CallError",
     "ChangeResult",
+    "Credentials",
     "DeadLetter",
     "DeadLetterFilter",
     "DeadLetterInfo",

@@ -25,6 +25,7 @@ from relay.client.calls.timer_values import (
     TimerState,
 )
 from relay.client.calls.topics import Topics
+from relay.client.credentials import Credentials
 from relay.client.signals import stop_signals
 from relay.client.stream.recurring_handlers import RecurringHandlers
 from relay.client.stream.runtime import Runtime
@@ -37,7 +38,8 @@ class RelayClient(RecurringHandlers):
 
     `target` is `host:port` or `unix:/path`. Without it the environment's `RELAY_TARGET` counts, and without
     that `127.0.0.1:7451`. `timeout` (seconds) bounds each call including its retries. `shutdown_timeout`
-    (seconds) bounds how long running handlers may take to end at the close.
+    (seconds) bounds how long running handlers may take to end at the close. `credentials` are what the client
+    shows; without them those that the environment's `RELAY_CA` and its neighbours name.
 
     >>> client = RelayClient()
     >>> @client.on("invoices", concurrency=50)
@@ -59,9 +61,11 @@ class RelayClient(RecurringHandlers):
         *,
         timeout: float = 10.0,
         shutdown_timeout: float = 30.0,
+        credentials: Credentials | None = None,
     ) -> None:
         super().__init__()
         self.target = target_or_default(target)
+        self._credentials = (credentials or Credentials.from_environment()).check(self.target)
         self._timeout = timeout
         self._shutdown_timeout = shutdown_timeout
         self._runtime: Runtime | None = None
@@ -261,6 +265,7 @@ class RelayClient(RecurringHandlers):
             self.registrations.values() if real else (),
             self.declarations.values() if real else (),
             self._on_refused,
+            self._credentials,
         )
 
     async def aclose(self) -> None:

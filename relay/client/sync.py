@@ -26,6 +26,7 @@ from relay.client.calls.timer_values import (
     TimerState,
 )
 from relay.client.calls.topics import SyncTopics
+from relay.client.credentials import Credentials
 
 _T = TypeVar("_T")
 
@@ -53,8 +54,15 @@ class SyncRelayClient:
     ...     timers.schedule("reminders", b"%d" % order_id, delay=3600, timer_id=f"order-{order_id}")
     """
 
-    def __init__(self, target: str | None = None, *, timeout: float = 10.0) -> None:
+    def __init__(
+        self,
+        target: str | None = None,
+        *,
+        timeout: float = 10.0,
+        credentials: Credentials | None = None,
+    ) -> None:
         self.target = target_or_default(target)
+        self._credentials = (credentials or Credentials.from_environment()).check(self.target)
         self._timeout = timeout
         self._dialled: dict[int, _Dialled] = {}  # by process id
         self.double: SyncWire | None = None
@@ -198,7 +206,7 @@ class SyncRelayClient:
         dialled = self._here()
         with dialled.lock:
             if dialled.wire is None:
-                dialled.wire = SyncGrpcWire(self.target)
+                dialled.wire = SyncGrpcWire(self.target, self._credentials)
             return dialled.wire
 
     def _here(self) -> _Dialled:

@@ -4,6 +4,7 @@
     ├── InvalidField           bad input; names the field and says what to do
     │   └── RuleOver           a recurrence's rule has fired for the last time
     ├── Unauthenticated        what the caller showed proves nothing
+    ├── KeysAway               the keys of an issuer have never been fetched; try again
     ├── Denied                 the policy does not let the caller do it
     ├── TimerNotFound          no such timer
     ├── RecurrenceNotFound     no such recurrence
@@ -79,6 +80,10 @@ class RuleOver(InvalidField):
 
 class Unauthenticated(ServiceError):
     """The caller showed nothing that proves who it is."""
+
+
+class KeysAway(ServiceError):
+    """The keys by which callers are known can't be fetched now; try again."""
 
 
 class Denied(ServiceError):

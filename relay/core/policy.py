@@ -51,14 +51,24 @@ class DeadLetterPolicy:
     max_age: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class TargetTls:
+    """The files, as PEM, by which the relay knows an application that it dials, and proves who it is. Without
+    `ca` it dials in the clear."""
+
+    ca: str = ""
+    certificate: str = ""
+    key: str = ""
+
+
 @dataclass(frozen=True)
 class TopicPolicy:
     """One topic's policy. All times are in seconds.
 
     `target` is the application that the relay dials to push the topic's timers; it is empty if applications
-    dial the relay. `max_waiting` is the number of timers that the topic may hold; 0 means any number. Rules
-    of recurrences fire `min_recurrence_interval` apart, or further. A topic with a `journal` keeps its newest
-    `journal_max_length` records. `dispatch` says where its due timers go; with a stream, `lease_ttl` is how
+    dial the relay; `target_tls` is for it. `max_waiting` is the number of timers that the topic may
+    hold; 0 means any number. Rules of recurrences fire `min_recurrence_interval` apart, or further. A topic
+    with a `journal` keeps its newest `journal_max_length` records. `dispatch` says where its due timers go; with a stream, `lease_ttl` is how
     long an entry may lie idle with a relay. `partitions` is the number that the topic has from its first
     timer on. `durability` is what an OK means at least.
     """
@@ -72,6 +82,7 @@ class TopicPolicy:
     max_payload_bytes: int = 1 << 20
     max_concurrent: int = 100
     target: str = ""
+    target_tls: TargetTls = TargetTls()
     max_claims: int = 1_000
     max_waiting: int = 0
     min_recurrence_interval: float = 1.0

@@ -44,9 +44,11 @@ log = logging.getLogger(__name__)
 
 class Application:
     """A channel to `target` whose state is watched. `unreadable` is called for each answer that can't be
-    parsed."""
+    parsed. With `credentials` it is dialled by TLS."""
 
-    def __init__(self, target: str, unreadable: Count) -> None:
+    def __init__(
+        self, target: str, unreadable: Count, credentials: grpc.ChannelCredentials | None = None
+    ) -> None:
         self.target = target
         self.connection = 0
         """The number of times that the application has become ready; each call remembers its own."""
@@ -56,7 +58,11 @@ class Application:
         self.one_by_one: set[str] = set()
         """The topics that are called by `Deliver`, since `DeliverBatch` was UNIMPLEMENTED on this connection.
         They are noted by topic, because an application may mean that it has no handler for one."""
-        self._channel = grpc.aio.insecure_channel(target, options=OPTIONS)
+        self._channel = (
+            grpc.aio.insecure_channel(target, options=OPTIONS)
+            if credentials is None
+            else grpc.aio.secure_channel(target, credentials, options=OPTIONS)
+        )
         # This is called as a stream of one answer: only then does gRPC give the initial metadata before the
         # end.
         self._deliver: Any = self._channel.unary_stream(

@@ -14,18 +14,22 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from pathlib import Path
 from random import random
 
 import anyio
+import grpc
 
 from relay.core.loop.wakeup import Wakeup
 from relay.core.pacing import FailureBackoff, Jitter
+from relay.core.policy import TargetTls
 from relay.engine.delivery.leases import Lease
 from relay.engine.engine import Engine
 from relay.rpc.application import Application
 from relay.rpc.push_calls import PushBatch, deliver
 from relay.rpc.push_outcomes import Ends
 from relay.rpc.unreadable import Count
+from relay.trust.files import read
 
 FIRST_RETRY, LAST_RETRY = 1.0, 30.0
 """Seconds until an application without a handler is called again."""
@@ -42,16 +46,31 @@ async def push(engine: Engine, unreadable: Count) -> None:
 
     `unreadable` is called with the method of each answer that can't be parsed.
     """
-    targets: dict[str, list[str]] = {}
+    targets: dict[tuple[str, TargetTls], list[str]] = {}
     for topic, policy in engine.pushed().items():
-        targets.setdefault(policy.target, []).append(topic)
+        targets.setdefault((policy.target, policy.target_tls), []).append(topic)
     async with anyio.create_task_group() as tasks:
-        for target, topics in targets.items():
-            tasks.start_soon(_push_to, engine, target, topics, unreadable)
+        for (target, tls), topics in targets.items():
+            application = Application(target, unreadable, credentials(tls))
+            tasks.start_soon(_push_to, engine, application, topics)
 
 
-async def _push_to(engine: Engine, target: str, topics: list[str], unreadable: Count) -> None:
-    async with Application(target, unreadable) as application, anyio.create_task_group() as watching:
+def credentials(tls: TargetTls) -> grpc.ChannelCredentials | None:
+    """What the channel to an application is made with; None for one in the clear. Raises `BadFile`."""
+    if not tls.ca:
+        return None
+
+    def content(name: str, file: str) -> bytes | None:
+        return read(f"delivery.tls.{name}", Path(file)) if file else None
+
+    made: grpc.ChannelCredentials = grpc.ssl_channel_credentials(
+        content("ca", tls.ca), content("key", tls.key), content("certificate", tls.certificate)
+    )
+    return made
+
+
+async def _push_to(engine: Engine, application: Application, topics: list[str]) -> None:
+    async with application, anyio.create_task_group() as watching:
         watching.start_soon(application.run)
         async with anyio.create_task_group() as pushing:
             for topic in topics:

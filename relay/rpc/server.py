@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import errno
 import logging
-import os
-import socket
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -17,16 +13,15 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from relay.api.call_time import CallTime
-from relay.core.endpoints import addresses
 from relay.core.endpoints.listener_bounds import CallBounds
-from relay.core.errors import CannotListen
 from relay.engine.engine import Engine
+from relay.rpc.binding import UNIX, Binding, bind
 from relay.rpc.delivery_service import DeliveryService
 from relay.rpc.health_service import HealthService
 from relay.rpc.recurrence_service import RecurrenceService
 from relay.rpc.timer_service import TimerService
 from relay.rpc.topic_service import TopicService
-from relay.rpc.unreadable import Guard
+from relay.rpc.unreadable import Admit, Guard
 from relay.v1 import (
     delivery_service_pb2,
     recurrence_service_pb2,
@@ -46,8 +41,6 @@ SERVICES = (
 )
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
-UNIX = "unix:"
-SETTING = "grpc.listen"
 CALLER_WENT = "ExecuteBatchError raised in core by servicer method"
 """How a traceback of gRPC begins whose caller's connection has broken while the answer was written."""
 
@@ -75,19 +68,20 @@ class RpcServer:
 async def start(
     engine: Engine,
     *,
-    listen: str,
-    socket_mode: int,
+    binding: Binding,
     bounds: CallBounds,
     call_time: CallTime,
     unreadable: Callable[[str], None],
+    admit: Admit | None = None,
 ) -> RpcServer:
-    """Serve on `host:port` or `unix:/path`. Raises `CannotListen`.
+    """Serve where `binding` says. Raises `CannotListen`.
 
-    `unreadable` is called with the method of each message that could not be parsed.
+    `unreadable` is called with the method of each message that could not be parsed. `admit` knows the
+    callers; without it all are anonymous.
     """
     logging.getLogger("grpc._cython.cygrpc").addFilter(_is_about_the_relay)
     server = grpc.aio.server(options=_options(bounds), maximum_concurrent_rpcs=bounds.calls)
-    guard: Any = Guard(server, unreadable)
+    guard: Any = Guard(server, unreadable, admit)
     timer_base.add_TimerServiceServicer_to_server(TimerService(engine, call_time), guard)
     delivery_base.add_DeliveryServiceServicer_to_server(DeliveryService(engine), guard)
     topic_base.add_TopicServiceServicer_to_server(TopicService(engine, call_time), guard)
@@ -96,7 +90,7 @@ async def start(
     health_pb2_grpc.add_HealthServicer_to_server(healthy, guard)
     described = reflection.aio.ReflectionServicer((*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME))
     reflection_pb2_grpc.add_ServerReflectionServicer_to_server(described, guard)  # type: ignore[no-untyped-call]
-    address = _listen(server, listen, socket_mode)
+    address = bind(server, binding)
     started = RpcServer(address, server, healthy)
     await started.say_healthy(False)
     await server.start()
@@ -126,53 +120,3 @@ def _options(bounds: CallBounds) -> list[tuple[str, Any]]:
         ("grpc.keepalive_timeout_ms", idle),
         ("grpc.http2.ping_timeout_ms", idle),
     ]
-
-
-def _listen(server: grpc.aio.Server, listen: str, socket_mode: int) -> str:
-    unix = listen.startswith(UNIX)
-    if unix:
-        _check_free(listen.removeprefix(UNIX))
-    # gRPC makes sockets with mode 0755. Nobody else may connect before the mode is set.
-    umask = os.umask(0o177) if unix else 0
-    try:
-        port = server.add_insecure_port(listen)
-    except RuntimeError as failure:
-        raise CannotListen(SETTING, listen, _why(listen)) from failure
-    finally:
-        if unix:
-            os.umask(umask)
-    if unix:
-        Path(listen.removeprefix(UNIX)).chmod(socket_mode)
-        return listen
-    host, _, _ = listen.rpartition(":")
-    return f"{host}:{port}"
-
-
-def _check_free(path: str) -> None:
-    """Raises `CannotListen` for a path that can't be used. gRPC would take a live relay's socket away from
-    it."""
-    if not Path(path).parent.is_dir():
-        raise CannotListen(SETTING, f"{UNIX}{path}", "its directory does not exist")
-    try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-            probe.settimeout(1.0)
-            probe.connect(path)
-    except TimeoutError:
-        pass  # a process listens there, and is too busy to take a connection
-    except OSError:
-        return  # nothing is there, or the socket of a relay that was killed
-    raise CannotListen(SETTING, f"{UNIX}{path}", addresses.REASONS[errno.EADDRINUSE])
-
-
-def _why(listen: str) -> str:
-    """Find out why the server can't listen there: gRPC doesn't say, but the system does."""
-    if listen.startswith(UNIX):
-        return "no socket can be made there"
-    try:
-        host, port = addresses.split(listen)
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, _, _, _, where = found[0]
-        socket.create_server(where, family=family).close()
-    except (OSError, ValueError) as error:
-        return addresses.reason(error)
-    return "gRPC can't use it"

@@ -31,6 +31,14 @@ Count = Callable[[str], None]
 log = logging.getLogger(__name__)
 
 
+Admit = Callable[[Any], Awaitable[None]]
+"""Called with the context of each call before anything is done for it. It notes who calls, or ends the
+call."""
+
+OPEN_TO_ALL = ("grpc.health.", "grpc.reflection.")
+"""How the services begin that anybody may call, as anybody may ask the probes."""
+
+
 class Unreadable(Exception):
     """A message of a stream could not be parsed."""
 
@@ -53,14 +61,16 @@ def answers(kind: type[Message], method: str, count: Count) -> Parse:
 
 class Guard:  # see 0069
     """Stands in for `server` when services are added to it: each service answers INVALID_ARGUMENT to a
-    message that can't be parsed.
+    message that can't be parsed, and none but those of `OPEN_TO_ALL` is called before `admit` has let the
+    caller in.
 
     An interceptor would do the same at a cost for every call.
     """
 
-    def __init__(self, server: grpc.aio.Server, count: Count) -> None:
+    def __init__(self, server: grpc.aio.Server, count: Count, admit: Admit | None = None) -> None:
         self._server = server
         self._count = count
+        self._admit = admit
 
     def add_generic_rpc_handlers(self, _: object) -> None:
         """Do nothing: generated code adds the same methods again with the next call."""
@@ -82,11 +92,14 @@ class Guard:  # see 0069
             log.warning("a message can't be read", extra={"method": method, "expected": name})
             await abort(context, failure)
 
+        behaviour = _guarded(getattr(handler, kind), refuse)
+        if self._admit is not None and not method.startswith(OPEN_TO_ALL):
+            behaviour = _admitted(behaviour, self._admit)
         parse = handler.request_deserializer
         assert parse is not None, method
         make = getattr(grpc, f"{kind}_rpc_method_handler")
         guarded: Handler = make(
-            _guarded(getattr(handler, kind), refuse),
+            behaviour,
             request_deserializer=_raising(parse) if handler.request_streaming else _marking(parse),
             response_serializer=handler.response_serializer,
         )
@@ -151,5 +164,18 @@ def _guarded(behaviour: Behaviour, refuse: Callable[[Any], Awaitable[None]]) -> 
             await refuse(context)
         except Exception as fault:
             await _answer_fault(context, fault)
+
+    return iterated if inspect.isasyncgenfunction(behaviour) else called
+
+
+def _admitted(behaviour: Behaviour, admit: Admit) -> Behaviour:
+    async def called(request: Any, context: Any) -> Any:
+        await admit(context)
+        return await behaviour(request, context)
+
+    async def iterated(request: Any, context: Any) -> AsyncIterator[Any]:
+        await admit(context)
+        async for response in behaviour(request, context):
+            yield response
 
     return iterated if inspect.isasyncgenfunction(behaviour) else called

@@ -49,8 +49,8 @@ class Described:
             return f"one of {self.bounds}"
         if self.type == "boolean":
             return "true or false"
-        if self.type == "text":
-            return "text"
+        if self.type in ("text", "list"):
+            return self.type if self.type == "text" else "a list"
         number = "a whole number" if self.type == "whole number" else "a number"
         return f"{number} of {self.unit} from {self.bounds}"
 
@@ -85,7 +85,7 @@ def _describe(info: FieldInfo, path: tuple[str, ...]) -> Described:
     }
     return Described(
         path=path,
-        type=types.get(info.annotation, "text"),
+        type="list" if get_origin(info.annotation) is list else types.get(info.annotation, "text"),
         unit=str(extra.get("unit", "")),
         default=info.default,
         lowest=bounds.get("ge"),

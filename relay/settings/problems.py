@@ -87,7 +87,7 @@ def _problem(fault: Any, path: tuple[str, ...]) -> str:
     if kind in ("model_type", "dict_type", "model_attributes_type"):
         return f"must be a mapping of settings{_got(fault, path)}"
     if known is None:
-        return "is wrong"
+        return "must be text" if kind == "string_type" else "is wrong"
     return f"must be {known.expected}{_got(fault, path)}"
 
 

@@ -4,16 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    Secret,
-    WithJsonSchema,
-    model_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, Secret, WithJsonSchema, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from relay.core.dispatch import Dispatch, ListPolicy, Reclaim, StreamPolicy
@@ -25,6 +16,16 @@ from relay.core.partitions import MAX_PARTITIONS
 from relay.core.policy import DeadLetterPolicy, Policies, RetryPolicy, TopicPolicy
 from relay.core.validate import MOST_PAYLOAD_BYTES
 from relay.settings import rules
+from relay.settings.fields import Number, Section, Whole, field
+from relay.settings.trust import (
+    AuthenticationSettings,
+    GrpcTlsSettings,
+    TargetTlsSettings,
+    TlsSettings,
+    beyond_loopback,
+    insecure,
+    socket_group,
+)
 
 MIB = 1 << 20
 FRAMING = 128 * 1024
@@ -46,31 +47,8 @@ class Password(Secret[str]):
         return MASK if self.get_secret_value() else ""
 
 
-Number = Annotated[float, BeforeValidator(rules.not_a_bool)]
-Whole = Annotated[int, BeforeValidator(rules.not_a_bool)]
 Prefix = Annotated[str, AfterValidator(rules.prefix)]
 Topic = Annotated[str, AfterValidator(rules.topic)]
-
-
-def field(
-    default: Any, unit: str, description: str, *, ge: float | None = None, le: float | None = None
-) -> Any:
-    """Make a field with all that its documentation needs; `unit` is empty for a field that is not a
-    quantity."""
-    return Field(
-        default,
-        description=description,
-        ge=ge,
-        le=le,
-        validate_default=True,
-        json_schema_extra={"unit": unit},
-    )
-
-
-class Section(BaseModel):
-    """The base of every level of the tree."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, allow_inf_nan=False)
 
 
 class RedisSettings(Section):
@@ -249,12 +227,15 @@ class GrpcSettings(Section):
     listen: Annotated[str, AfterValidator(rules.listen_or_socket)] = field(
         "127.0.0.1:7451",
         "",
-        "`host:port` or `unix:/path`. The API asks for no credentials: keep it on loopback or a socket. "
-        "Port 0 takes any free one.",
+        "`host:port` or `unix:/path`. Beyond loopback and sockets it needs `grpc.tls` and callers that "
+        "prove who they are, or `grpc.insecure`. Port 0 takes any free one.",
     )
+    insecure: bool = insecure("grpc")
+    tls: GrpcTlsSettings = GrpcTlsSettings()
     socket_mode: Annotated[str, BeforeValidator(rules.octal_mode)] = field(
         "0660", "octal digits", "Permissions of the Unix socket. They have no effect on TCP."
     )
+    socket_group: str = socket_group()
     max_message_bytes: Whole = field(
         16 * MIB, "bytes", "The largest message that a caller may send.", ge=MIB, le=256 * MIB
     )
@@ -313,6 +294,7 @@ class HttpSettings(Section):
     listen: Annotated[str, AfterValidator(rules.listen)] = field(
         "0.0.0.0:7452", "", "`host:port` of `/healthz/…` and `/metrics`. Port 0 takes any free one."
     )
+    tls: TlsSettings = TlsSettings()
     ready_needs_redis: bool = field(
         True,
         "",
@@ -347,8 +329,11 @@ class ApiSettings(Section):
     listen: Annotated[str, AfterValidator(rules.listen)] = field(
         "127.0.0.1:7453",
         "",
-        "`host:port`. The API asks for no credentials: keep it on loopback. Port 0 takes any free one.",
+        "`host:port`. Beyond loopback it needs `api.tls` and callers that prove who they are, or "
+        "`api.insecure`. Port 0 takes any free one.",
     )
+    insecure: bool = insecure("api")
+    tls: TlsSettings = TlsSettings()
     allowed_hosts: Annotated[str, AfterValidator(rules.host_names)] = field(
         "",
         "",
@@ -399,6 +384,7 @@ class DeliverySettings(Section):
     target: Annotated[str, AfterValidator(rules.target)] = field(
         "", "", "The application that the relay dials, with `push` only: `host:port` or `unix:/path`."
     )
+    tls: TargetTlsSettings = TargetTlsSettings()
 
     @model_validator(mode="after")
     def _target_fits(self) -> Self:
@@ -645,6 +631,7 @@ class PolicySettings(Section):
             stream=self.stream.to_policy(),
             ready=self.list.to_policy(),
             target=self.delivery.target,
+            target_tls=self.delivery.tls.to_policy(),
             retry=self.retry.to_policy(),
             dead_letters=self.dead_letters.to_policy(),
         )
@@ -673,6 +660,7 @@ class Settings(BaseSettings):
     grpc: GrpcSettings = GrpcSettings()
     http: HttpSettings = HttpSettings()
     api: ApiSettings = ApiSettings()
+    authentication: AuthenticationSettings = AuthenticationSettings()
     log: LogSettings = LogSettings()
     call_timeout: Number = field(
         10.0,
@@ -768,6 +756,13 @@ class Settings(BaseSettings):
     def _listeners_differ(self) -> Self:
         api = {"api.listen": self.api.listen} if self.serves_api else {}
         rules.listeners_differ({"grpc.listen": self.grpc.listen, "http.listen": self.http.listen, **api})
+        return self
+
+    @model_validator(mode="after")
+    def _strangers_are_meant(self) -> Self:
+        beyond_loopback("grpc", self.grpc.listen, self.grpc.tls, self.authentication, self.grpc.insecure)
+        if self.serves_api:
+            beyond_loopback("api", self.api.listen, self.api.tls, self.authentication, self.api.insecure)
         return self
 
     @property

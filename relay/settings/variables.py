@@ -13,7 +13,10 @@ from relay.settings.tree import Settings
 PREFIX = "RELAY_"
 SEPARATOR = "__"
 
-OTHERS = {"RELAY_CONFIG", "RELAY_TARGET"}
+OTHERS = {
+    *("RELAY_CONFIG", "RELAY_TARGET"),
+    *("RELAY_CA", "RELAY_CERTIFICATE", "RELAY_KEY", "RELAY_TOKEN_FILE", "RELAY_SERVER_NAME"),
+}
 """Variables of Relay that are not settings but options of the command line and the clients."""
 
 _OF_A_SERVICE = re.compile(r".*(_SERVICE_(HOST|PORT(_.+)?)|_PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)")

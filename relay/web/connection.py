@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -22,6 +23,9 @@ from relay.web.problems import Refused
 
 LINGER = 1.0
 """Seconds that a caller who is still sending has to read why the connection was refused."""
+
+CERTIFICATE = "certificate"
+"""The name of the caller's certificate (DER) in the state of a request."""
 
 Count = Callable[[str], None]
 """Called with the reason why a connection was refused: `unreadable`, `header`, `slow` or `full`."""
@@ -49,6 +53,7 @@ class Connection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._note_certificate(transport)
         self._wait_for_request()
         live = [each for each in self.connections if not each.transport.is_closing()]
         if len(live) > self._bounds.connections:
@@ -103,6 +108,13 @@ class Connection(H11Protocol):
             self._refuse("unreadable", Refused(status, "not-http", "This is not an HTTP request", detail))
 
     # What this class adds
+
+    def _note_certificate(self, transport: asyncio.Transport) -> None:
+        """Hand the caller's certificate, which TLS has verified, to the application with each request."""
+        tls: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
+        certificate = None if tls is None else tls.getpeercert(binary_form=True)
+        if certificate is not None:
+            self.app_state = {**self.app_state, CERTIFICATE: certificate}
 
     def close(self) -> None:
         """Close the connection at once, whatever its caller still wants to read."""
@@ -161,7 +173,8 @@ class Connection(H11Protocol):
         self.transport.write(self.conn.send(h11.Response(status_code=refused.status, headers=headers)) or b"")
         with suppress(h11.LocalProtocolError):  # an answer to HEAD has no content
             self.transport.write(self.conn.send(h11.Data(data=bytes(answer.body))) or b"")
-        self.transport.write_eof()
+        if self.transport.can_write_eof():  # with TLS it can't: then the end of LINGER closes it
+            self.transport.write_eof()
         self._set_deadline(None)
         self._deadline = self.loop.call_later(LINGER, self.close)
 

@@ -1,6 +1,6 @@
 """The checks that a request must pass before anything is done for it.
 
-The API asks for no credentials, since it listens on loopback. But a browser on that machine runs the code of
+On loopback the API may ask for no credentials. But a browser on that machine runs the code of
 any page, so two rules keep pages out. A page can send a body as `application/json` to another origin only
 after the browser has asked for permission (CORS), which is never given: so every call that changes something
 requires that content type. A page whose own host name was made to point here (DNS rebinding) still sends that
@@ -11,13 +11,24 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection
+from typing import TYPE_CHECKING
 
 import anyio
 from starlette.requests import Request
 
 from relay.core.endpoints import addresses
+from relay.core.errors import Unauthenticated
+from relay.core.trust.principals import caller
+from relay.web.connection import CERTIFICATE
 from relay.web.problems import Refused
+
+if TYPE_CHECKING:
+    from relay.trust.identity import Identity  # with cryptography, which only some relays need
+
+Admit = Callable[[Request], Awaitable[None]]
+"""Called with each request before anything is done for it. It notes who calls, or raises
+`Unauthenticated`."""
 
 JSON = "application/json"
 LOCAL = ("localhost", "localhost.")
@@ -62,6 +73,20 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def admission(identity: Identity, refused: Callable[[], None]) -> Admit:
+    """Make what notes the caller of each request; `refused` is called for each that proves nothing."""
+
+    async def admit(request: Request) -> None:
+        certificate = request.scope.get("state", {}).get(CERTIFICATE)
+        try:
+            caller.set(await identity.of(certificate, request.headers.getlist("authorization")))
+        except Unauthenticated:
+            refused()
+            raise
+
+    return admit
 
 
 def check_content_type(request: Request) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from starlette.responses import Response
 
 from relay.api.errors import INTERNAL, KINDS, kind
-from relay.core.errors import InvalidField, ServiceError
+from relay.core.errors import InvalidField, ServiceError, Unauthenticated
 from relay.web import forms
 
 MEDIA_TYPE = "application/problem+json"
@@ -46,6 +46,8 @@ def of_error(failure: ServiceError, instance: str, given: Mapping[str, str]) -> 
         field = given.get(failure.field, failure.field)
         detail, more = f"{field}: {failure.problem}", {"field": field}
     headers = {} if what.retry_after is None else {"retry-after": str(what.retry_after)}
+    if isinstance(failure, Unauthenticated):
+        headers["www-authenticate"] = "Bearer"
     return _answer(what.status, what.name, what.title, detail, instance, headers, more)
 
 

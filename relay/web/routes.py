@@ -48,7 +48,8 @@ log = logging.getLogger(__name__)
 
 
 class JsonApi:
-    """Answers requests. `allowed_hosts` are names beside loopback that `Host` may have."""
+    """Answers requests. `allowed_hosts` are names beside loopback that `Host` may have. `admit` knows
+    the callers; without it all are anonymous."""
 
     def __init__(
         self,
@@ -58,6 +59,7 @@ class JsonApi:
         *,
         max_body_bytes: int,
         allowed_hosts: Collection[str] = (),
+        admit: guard.Admit | None = None,
     ) -> None:
         self._calls = Calls(
             TimerCalls(engine),
@@ -70,6 +72,7 @@ class JsonApi:
         self._call_time = call_time
         self._max_body_bytes = max_body_bytes
         self._allowed_hosts = allowed_hosts
+        self._admit = admit
         self._routes = [(operation.pattern, operation) for operation in OPERATIONS]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -111,6 +114,8 @@ class JsonApi:
         call = ApiCall({}, {}, {}, trace_context(request.headers.items()))
         try:
             guard.check_host(request, self._allowed_hosts)
+            if self._admit is not None:
+                await self._admit(request)
             operation = _operation(request.method, operations)
             return await self._perform(operation, call, request, path, segments)
         except Refused as refused:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import math
 import socket
+import ssl
 from collections.abc import Generator
 from dataclasses import dataclass
 from functools import partial
@@ -74,7 +75,14 @@ class HttpServer:
 
 
 async def start_http(
-    tasks: TaskGroup, app: ASGIApp, listen: str, *, setting: str, bounds: ConnectionBounds, count: Count
+    tasks: TaskGroup,
+    app: ASGIApp,
+    listen: str,
+    *,
+    setting: str,
+    bounds: ConnectionBounds,
+    count: Count,
+    tls: ssl.SSLContext | None = None,
 ) -> HttpServer:
     """Serve within `tasks`, as `serve_http` does, and stop before they do."""
     scope, ended = anyio.CancelScope(), anyio.Event()
@@ -83,7 +91,13 @@ async def start_http(
         try:
             with scope:
                 await serve_http(
-                    app, listen, setting=setting, bounds=bounds, count=count, task_status=task_status
+                    app,
+                    listen,
+                    setting=setting,
+                    bounds=bounds,
+                    count=count,
+                    tls=tls,
+                    task_status=task_status,
                 )
         finally:
             ended.set()
@@ -98,33 +112,22 @@ async def serve_http(
     bounds: ConnectionBounds,
     count: Count,
     setting: str = "http.listen",
+    tls: ssl.SSLContext | None = None,
     task_status: TaskStatus[str] = anyio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve on `listen` (`host:port`) until cancelled, then close in order, within `GRACE` seconds and a
     tick.
 
-    `task_status` gets the address, with the actual port if 0 was requested. `count` is called for each
-    connection that went beyond `bounds`, or was not HTTP. Raises `CannotListen`, which names `setting`, if
-    the address can't be used.
+    With `tls` it speaks HTTPS only. `task_status` gets the address, with the actual port if 0 was requested.
+    `count` is called for each connection that went beyond `bounds`, or was not HTTP. Raises `CannotListen`,
+    which names `setting`, if the address can't be used.
     """
     listener = _bind(listen, setting)
     address = addresses.join(*listener.getsockname()[:2])
-    server = _Server(
-        uvicorn.Config(
-            app,
-            log_config=None,
-            log_level="warning",
-            access_log=False,
-            lifespan="off",
-            ws="none",
-            http=cast("Any", partial(Connection, listener=address, bounds=bounds, count=count)),
-            server_header=False,
-            date_header=False,
-            timeout_graceful_shutdown=GRACE,
-            timeout_keep_alive=math.ceil(bounds.idle_timeout),
-        ),
-        listener,
-    )
+    config = _configured(app, partial(Connection, listener=address, bounds=bounds, count=count), bounds)
+    config.load()
+    config.ssl = tls
+    server = _Server(config, listener)
     with listener:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_run_to_the_end, server, listener)
@@ -135,6 +138,22 @@ async def serve_http(
                 await anyio.sleep_forever()
             finally:
                 server.end()
+
+
+def _configured(app: ASGIApp, protocol: Any, bounds: ConnectionBounds) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        lifespan="off",
+        ws="none",
+        http=cast("Any", protocol),
+        server_header=False,
+        date_header=False,
+        timeout_graceful_shutdown=GRACE,
+        timeout_keep_alive=math.ceil(bounds.idle_timeout),
+    )
 
 
 async def _run_to_the_end(server: uvicorn.Server, listener: socket.socket) -> None:

@@ -25,6 +25,7 @@ from relay.core.policy import TopicPolicy
 from relay.core.timers import NewTimer
 from relay.engine.engine import Engine
 from relay.rpc import server as rpc
+from relay.rpc.binding import Binding
 from relay.settings import Settings
 from relay.store.partitions.layouts import RedisLayouts
 from relay.store.server import server as server_module
@@ -179,8 +180,7 @@ async def relay_at(url: str, **settings: Any) -> AsyncIterator[Relay]:
         await tasks.start(engine.run)
         served = await rpc.start(
             engine,
-            listen="127.0.0.1:0",
-            socket_mode=0o600,
+            binding=Binding("127.0.0.1:0", 0o600),
             bounds=read.grpc.bounds,
             call_time=LONG,
             unreadable=partial(metrics.instruments.count, UNREADABLE),

@@ -17,6 +17,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from relay.core.errors import CannotListen
 from relay.rpc import server as rpc
+from relay.rpc.binding import Binding
 from relay.settings import Settings
 from relay.telemetry.metrics.catalogue import UNREADABLE
 from relay.v1.timer_service_pb2 import ScheduleRequest
@@ -32,8 +33,7 @@ SERVICES = tuple(
 async def start(relay: Served, listen: str) -> rpc.RpcServer:
     return await rpc.start(
         relay.engine,
-        listen=listen,
-        socket_mode=0o660,
+        binding=Binding(listen, 0o660),
         bounds=Settings().grpc.bounds,
         call_time=LONG,
         unreadable=partial(relay.counts.count, UNREADABLE),

@@ -21,6 +21,8 @@ from relay.telemetry.metrics.catalogue import (
     DEAD,
     DELIVERED,
     EXPIRED,
+    FILES_REFUSED,
+    FILES_TAKEN_OVER,
     JOURNAL_TRIMMED,
     LATENESS,
     LEFT_OUT,
@@ -41,6 +43,7 @@ from relay.telemetry.metrics.catalogue import (
     STREAM_TRIMMED,
     TICKED,
     TRIMMED,
+    UNAUTHENTICATED,
     UNDELIVERABLE,
     UNHEARD,
     UNREADABLE,
@@ -100,6 +103,9 @@ def traffic(metrics: Metrics) -> None:
     count.http_request("GET", "/v1/topics", 503, 0.003)
     count.count(UNREADABLE, "relay.v1.TimerService/Schedule")
     count.count(CONNECTIONS_REFUSED, "api", "slow")
+    count.count(UNAUTHENTICATED, "grpc")
+    count.count(FILES_TAKEN_OVER, "grpc.tls")
+    count.count(FILES_REFUSED, "grpc.tls")
 
 
 async def shown(gauges: Any) -> None:

@@ -8,6 +8,7 @@ from grpc_health.v1 import health_pb2
 
 from relay.cli.terminal.exits import FAILURE, fail
 from relay.client.arguments import check_target
+from relay.client.credentials import Credentials
 from relay.client.errors import InvalidArgument
 
 
@@ -15,9 +16,11 @@ def check(target: str, timeout: float) -> None:
     """Print the status, and fail unless it is SERVING. `timeout` is in seconds."""
     try:
         check_target(target)
-        status, reason = ask(target, timeout, wait=True)
+        shown = Credentials.from_environment().check(target)
+        status, reason = ask(target, timeout, wait=True, shown=shown)
     except InvalidArgument as error:
-        fail(f"--target: {error.message}", FAILURE)
+        where = "--target: " if error.field == "target" else ""
+        fail(f"{where}{error.message}", FAILURE)
     except ValueError as error:
         fail(f"--target: {error}", FAILURE)
     if not status or status == "UNIMPLEMENTED":
@@ -27,14 +30,14 @@ def check(target: str, timeout: float) -> None:
     typer.echo(status)
 
 
-def ask(target: str, timeout: float, *, wait: bool) -> tuple[str, str]:
+def ask(target: str, timeout: float, *, wait: bool, shown: Credentials | None = None) -> tuple[str, str]:
     """Return the server's health, or nothing and why there is no answer. With `wait`, a server that is away
-    gets `timeout` seconds to come.
+    gets `timeout` seconds to come. `shown` are the credentials for TLS.
 
     UNIMPLEMENTED comes from a server that answers and does not know grpc.health.v1. Raises `ValueError` for a
     wrong target.
     """
-    with grpc.insecure_channel(target, options=[("grpc.enable_http_proxy", 0)]) as channel:
+    with _channel(target, shown or Credentials()) as channel:
         try:
             answer = channel.unary_unary(
                 "/grpc.health.v1.Health/Check",
@@ -44,6 +47,14 @@ def ask(target: str, timeout: float, *, wait: bool) -> tuple[str, str]:
         except grpc.RpcError as error:
             return _status(error), _reason(error)
     return health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status), ""
+
+
+def _channel(target: str, credentials: Credentials) -> grpc.Channel:
+    """Open a channel. Raises `InvalidArgument` for a file that can't be read."""
+    options, secure = [("grpc.enable_http_proxy", 0), *credentials.options()], credentials.for_channel()
+    if secure is None:
+        return grpc.insecure_channel(target, options=options)
+    return grpc.secure_channel(target, secure, options=options)
 
 
 def _status(error: grpc.RpcError) -> str:

@@ -14,6 +14,7 @@ from relay.cli.terminal.exits import BAD_INPUT, UNAVAILABLE, client_errors, fail
 from relay.client import RelayClient
 from relay.client.arguments import check_target
 from relay.client.calls.topics import Topics
+from relay.client.credentials import Credentials
 from relay.client.errors import InvalidArgument
 from relay.core.endpoints import addresses
 
@@ -44,9 +45,15 @@ class RelayConnection:
     def ask(self, ask: Callable[[RelayClient], Coroutine[object, object, T]]) -> T:
         """Make any calls."""
         self._knock()
+        try:
+            credentials = Credentials.from_environment().check(self.target)
+        except InvalidArgument as error:
+            fail(error.message, BAD_INPUT)
 
         async def run() -> T:
-            async with RelayClient(self.target, timeout=self.timeout or TIMEOUT) as client:
+            async with RelayClient(
+                self.target, timeout=self.timeout or TIMEOUT, credentials=credentials
+            ) as client:
                 return await ask(client)
 
         with client_errors(self.target):

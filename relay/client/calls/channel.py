@@ -13,6 +13,7 @@ from google.protobuf.message import Message
 
 from relay.client import arguments, errors, trace_context
 from relay.client.connection_log import ConnectionLog
+from relay.client.credentials import Bearer, Credentials
 from relay.client.unreadable import readable, reader
 from relay.v1 import delivery_service_pb2 as delivery_pb
 from relay.v1 import recurrence_service_pb2 as recurrence_pb
@@ -41,6 +42,7 @@ _CHANNEL_OPTIONS: list[tuple[str, Any]] = [
     ("grpc.enable_http_proxy", 0),  # the relay is beside the application, never behind a proxy
 ]
 DEFAULT_TARGET = "127.0.0.1:7451"
+NONE = Credentials()
 
 
 def target_or_default(target: str | None) -> str:
@@ -274,8 +276,14 @@ class SyncWire(Protocol):
 class GrpcWire:
     """A channel to a relay, for one event loop."""
 
-    def __init__(self, target: str) -> None:
-        self.channel = grpc.aio.insecure_channel(target, options=_CHANNEL_OPTIONS)
+    def __init__(self, target: str, credentials: Credentials = NONE) -> None:
+        options, secure = [*_CHANNEL_OPTIONS, *credentials.options()], credentials.for_channel()
+        self.channel = (
+            grpc.aio.insecure_channel(target, options=options)
+            if secure is None
+            else grpc.aio.secure_channel(target, secure, options=options)
+        )
+        self._bearer = Bearer(credentials)
         self._calls = {
             method.name: self.channel.unary_unary(
                 method.path,
@@ -293,7 +301,8 @@ class GrpcWire:
     async def call(self, method: Method[Any, Any], request: Message, timeout: float) -> Message:
         """See `Wire.call`."""
         try:
-            answer = await self._calls[method.name](request, timeout=timeout, metadata=method.metadata)
+            metadata = method.metadata + self._bearer.metadata()
+            answer = await self._calls[method.name](request, timeout=timeout, metadata=metadata)
         except grpc.aio.AioRpcError as error:
             raise errors.from_rpc(error) from None
         except grpc.aio.UsageError:  # the channel was closed before the call began
@@ -308,7 +317,7 @@ class GrpcWire:
 
     def deliver(self) -> DeliverCall:
         """Start a delivery stream."""
-        return self._deliver()
+        return self._deliver(metadata=self._bearer.metadata())
 
     async def close(self) -> None:
         """See `Wire.close`."""
@@ -323,8 +332,14 @@ _FORK_GRACE = 0.5
 class SyncGrpcWire:
     """A channel to a relay, for one process."""
 
-    def __init__(self, target: str) -> None:
-        self._channel = grpc.insecure_channel(target, options=_CHANNEL_OPTIONS)
+    def __init__(self, target: str, credentials: Credentials = NONE) -> None:
+        options, secure = [*_CHANNEL_OPTIONS, *credentials.options()], credentials.for_channel()
+        self._channel = (
+            grpc.insecure_channel(target, options=options)
+            if secure is None
+            else grpc.secure_channel(target, secure, options=options)
+        )
+        self._bearer = Bearer(credentials)
         self._forked = os.getpid() != _IMPORTED_IN
         self._lines = ConnectionLog(target)
         self._calls = {
@@ -339,11 +354,12 @@ class SyncGrpcWire:
     def call(self, method: Method[Any, Any], request: Message, timeout: float) -> Message:
         """See `SyncWire.call`."""
         call = self._calls[method.name]
+        metadata = method.metadata + self._bearer.metadata()
         try:
             answer = (
-                self._call_after_fork(call, request, timeout, method.metadata)
+                self._call_after_fork(call, request, timeout, metadata)
                 if self._forked
-                else call(request, timeout=timeout, metadata=method.metadata)
+                else call(request, timeout=timeout, metadata=metadata)
             )
         except grpc.RpcError as error:
             failure = errors.from_rpc(cast("grpc.Call", error))

@@ -7,8 +7,9 @@ import logging
 from collections.abc import Callable, Iterable
 
 from relay.client import errors
-from relay.client.calls.channel import GrpcWire
+from relay.client.calls.channel import NONE, GrpcWire
 from relay.client.connection_log import ConnectionLog
+from relay.client.credentials import Credentials
 from relay.client.handling.handlers import Registration
 from relay.client.stream.declaring import declare
 from relay.client.stream.subscription import Subscription
@@ -27,8 +28,9 @@ class Runtime:
         registrations: Iterable[Registration],
         declarations: Iterable[RecurrenceSpec],
         on_refused: Callable[[], None],
+        credentials: Credentials = NONE,
     ) -> None:
-        self.wire = GrpcWire(target)
+        self.wire = GrpcWire(target, credentials)
         self.refusal: BaseException | None = None
         """Why a stream could not be opened or a recurrence declared, if one couldn't."""
         self._target = target

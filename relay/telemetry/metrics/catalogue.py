@@ -148,6 +148,25 @@ CONNECTIONS_REFUSED = counter(
     "HTTP connections that a listener closed for what came or did not come on them, by reason.",
     ("listener", "reason"),
 )
+UNAUTHENTICATED = counter(
+    "relay.calls.unauthenticated",
+    "{call}",
+    "Calls and requests refused since their callers showed nothing that proves who they are.",
+    ("listener",),
+)
+FILES_TAKEN_OVER = counter(
+    "relay.files.taken_over",
+    "{file}",
+    "Changed certificates, keys and tokens that were taken over, by the setting that names them.",
+    ("setting",),
+)
+FILES_REFUSED = counter(
+    "relay.files.refused",
+    "{file}",
+    "Changed certificates, keys and tokens that can't be used, by the setting that names them. Those before "
+    "stay in use.",
+    ("setting",),
+)
 COUNTERS = tuple(_counters)
 
 # Histograms

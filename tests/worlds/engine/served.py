@@ -20,6 +20,7 @@ from relay.engine.clock import SystemClock
 from relay.engine.delivery.session import Session
 from relay.engine.engine import Engine
 from relay.rpc import server as rpc
+from relay.rpc.binding import Binding
 from relay.settings import Settings
 from relay.store.server.hints import RedisHints
 from relay.store.server.server import Server
@@ -95,8 +96,7 @@ async def served(
         await tasks.start(engine.run)
         relay.server = await rpc.start(
             engine,
-            listen=listen,
-            socket_mode=0o660,
+            binding=Binding(listen, 0o660),
             bounds=bounds or Settings().grpc.bounds,
             call_time=call_time,
             unreadable=partial(relay.counts.count, UNREADABLE),

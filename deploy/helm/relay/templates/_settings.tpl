@@ -60,6 +60,10 @@
 {{- $pod := ternary "[::]" "0.0.0.0" (hasPrefix "[" .Values.http.address) -}}
 {{- $host := ternary $pod "127.0.0.1" (eq (include "relay.exposed" .) "true") -}}
 {{- $_ := set $grpc "listen" (printf "%s:%v" $host .Values.grpc.port) -}}
+{{- /* The NetworkPolicy keeps strangers away from an exposed API, unless config brings TLS. */ -}}
+{{- if and (ne $host "127.0.0.1") (not (hasKey $grpc "insecure")) (not (dig "tls" "certificate" "" $grpc)) -}}
+{{- $_ := set $grpc "insecure" true -}}
+{{- end -}}
 {{- end -}}
 {{- $http := dict "listen" (printf "%s:%v" .Values.http.address .Values.http.port) "ready_needs_redis" .Values.readiness.needsRedis -}}
 {{- $classic := and (eq .Values.mode "sidecar") (eq .Values.sidecar.kind "classic") -}}
