@@ -1,0 +1,1 @@
+"""What listeners and their callers prove: certificates, tokens and JWTs, from files that are watched."""

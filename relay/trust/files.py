@@ -1,0 +1,110 @@
+"""Files that are taken over when they change, without a restart.
+
+Kubernetes replaces a mounted Secret by swapping one symbolic link, other tools write file by file. So a file
+is looked at by what its path leads to, and files that do not fit together are left for the next look.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+
+from relay.core.errors import ServiceError
+
+INTERVAL = 1.0
+"""Seconds between two looks at all files."""
+
+MOST_BYTES = 4 << 20
+"""The most bytes of one file. A larger one, such as a device, is not read to its end."""
+
+Stamp = tuple[tuple[int, int, int, int] | None, ...]
+
+log = logging.getLogger(__name__)
+
+
+class BadFile(ServiceError):
+    """A file can't be used."""
+
+    def __init__(self, setting: str, path: Path | str, problem: str) -> None:
+        super().__init__(f"{setting}: {path} {problem}")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Files that belong together. `load` reads them and puts them to use, or raises `BadFile`, after which
+    all is as before."""
+
+    setting: str
+    paths: tuple[Path, ...]
+    load: Callable[[], None]
+
+
+Report = Callable[[str, bool], None]
+"""Called with the setting of files that have changed, and whether they were taken over."""
+
+
+class Watch:
+    """Looks at files once a second, and loads those that have changed."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        self._seen: list[tuple[Source, Stamp]] = []
+
+    def add(self, source: Source) -> None:
+        """Load the files now, and again whenever they change. Raises `BadFile`."""
+        stamp = _stamp(source)  # before the load, so that a change beside it is seen at the next look
+        source.load()
+        self._seen.append((source, stamp))
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while self._seen:
+            await anyio.sleep(INTERVAL)
+            self.look()
+
+    def look(self) -> None:
+        """Load what has changed since the last look. A bad file is left until it changes again."""
+        for number, (source, before) in enumerate(self._seen):
+            stamp = _stamp(source)
+            if stamp == before:
+                continue
+            self._seen[number] = source, stamp
+            taken = False
+            try:
+                source.load()
+                taken = True
+                log.info("changed files are in use", extra={"setting": source.setting})
+            except BadFile as failure:
+                what = "changed files can't be used; those before stay in use"
+                log.error(what, extra={"setting": source.setting, "reason": str(failure)})
+            except Exception:
+                log.exception("changed files can't be used; those before stay in use")
+            self._report(source.setting, taken)
+
+
+def _stamp(source: Source) -> Stamp:
+    return tuple(_state(path) for path in source.paths)
+
+
+def _state(path: Path) -> tuple[int, int, int, int] | None:
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
+
+
+def read(setting: str, path: Path) -> bytes:
+    """Read a whole file. Raises `BadFile`."""
+    try:
+        with path.open("rb") as opened:
+            content = opened.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise BadFile(setting, path, f"can't be read: {error.strerror or error}") from None
+    if len(content) > MOST_BYTES:
+        raise BadFile(setting, path, f"has more than {MOST_BYTES} bytes, too many for such a file")
+    return content
