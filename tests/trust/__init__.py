@@ -1,0 +1,1 @@
+"""Certificates, tokens and JWTs: what listeners and callers prove."""
