@@ -16,6 +16,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from relay import __version__
+from relay.api.access import Access
 from relay.api.call_time import CallTime
 from relay.api.recurring.calendars import CalendarCalls
 from relay.api.recurring.calls import RecurrenceCalls
@@ -54,11 +55,20 @@ from relay.store.timeline.redis_store import RedisStore
 from relay.store.timeline.topics import RedisTopics
 from relay.telemetry.logs.log_limits import suppressed
 from relay.telemetry.logs.log_setup import set_up_logs
-from relay.telemetry.metrics.catalogue import CLOCK_STEPPED_BACK, CONNECTIONS_REFUSED, UNREADABLE
+from relay.telemetry.metrics.catalogue import (
+    CLOCK_STEPPED_BACK,
+    CONNECTIONS_REFUSED,
+    DENIED,
+    FILES_REFUSED,
+    FILES_TAKEN_OVER,
+    UNREADABLE,
+)
 from relay.telemetry.metrics.instruments import Instruments
 from relay.telemetry.metrics.provider import Metrics
 from relay.telemetry.otel_env import METRICS, exporters
 from relay.telemetry.traces.tracing import Tracing
+from relay.trust.files import Watch
+from relay.trust.policy_file import PolicyFile
 from relay.web.probes import probes
 from relay.web.routes import JsonApi
 from relay.web.server import HttpServer, serve_http, start_http
@@ -123,7 +133,9 @@ async def serve(settings: Settings, started: Started | None = None) -> None:
     declared = declared_by(settings)
     async with traced() as tracing, measured() as metrics, open_server(settings, metrics) as server:
         count = metrics.instruments
-        proving = listeners(settings, count)
+        watch = Watch(partial(taken_over, count))
+        proving = listeners(settings, count, watch)
+        access = access_by(settings, watch, metrics)
         tracing.late = count.late
         hints = RedisHints(server, on_refused_hint=HintRefusals(count, SystemClock(), "SUBSCRIBE"))
         policies = settings.policies()
@@ -138,6 +150,7 @@ async def serve(settings: Settings, started: Started | None = None) -> None:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(hints.run)
                 tasks.start_soon(server.follow)
+                tasks.start_soon(watch.run)
                 tasks.start_soon(proving.run)
                 tasks.start_soon(layouts.run)
                 await tasks.start(engine.run)
@@ -152,7 +165,7 @@ async def serve(settings: Settings, started: Started | None = None) -> None:
                 if await unless_told_to_stop(signals, partial(declare, declared, engine)) is None:
                     tasks.cancel_scope.cancel()
                     return
-                json_api = await start_api(tasks, engine, count, settings, call_time, proving)
+                json_api = await start_api(tasks, engine, count, settings, call_time, proving, access)
                 api = await rpc.start(
                     engine,
                     binding=proving.binding,
@@ -160,6 +173,7 @@ async def serve(settings: Settings, started: Started | None = None) -> None:
                     call_time=call_time,
                     unreadable=unreadable,
                     admit=proving.admit_rpc,
+                    access=access,
                 )
                 tasks.start_soon(tell_health, engine, api)
                 tasks.start_soon(push, engine, unreadable)
@@ -190,6 +204,22 @@ async def serve(settings: Settings, started: Started | None = None) -> None:
                     await stop(engine, api, json_api, 0.0)
                 tasks.cancel_scope.cancel()
     log.info("relay has stopped")
+
+
+def taken_over(count: Instruments, setting: str, taken: bool) -> None:
+    """Count files that have changed."""
+    count.count(FILES_TAKEN_OVER if taken else FILES_REFUSED, setting)
+
+
+def access_by(settings: Settings, watch: Watch, metrics: Metrics) -> Access:
+    """What callers may do, by the policy in the file that the settings name, and from then on by the one
+    that it holds. Raises `BadFile`."""
+    access = Access(denied=partial(metrics.instruments.count, DENIED))
+    if settings.policy_file:
+        file = PolicyFile(Path(settings.policy_file), access.use)
+        metrics.gauges.policy_stale = lambda: file.stale
+        watch.add(file.source)
+    return access
 
 
 def open_server(settings: Settings, metrics: Metrics) -> Server:
@@ -290,6 +320,7 @@ async def start_api(
     settings: Settings,
     call_time: CallTime,
     proving: Listeners,
+    access: Access,
 ) -> HttpServer | None:
     """Serve the JSON API; None if it is switched off. Raises `CannotListen`."""
     if not settings.serves_api:
@@ -302,6 +333,7 @@ async def start_api(
         max_body_bytes=limit,
         allowed_hosts=hosts,
         admit=proving.admit_web,
+        access=access,
     )
     return await start_http(
         tasks,

@@ -16,7 +16,7 @@ from relay.rpc.callers import admission as rpc_admission
 from relay.rpc.unreadable import Admit as RpcAdmit
 from relay.settings import Settings
 from relay.settings.trust import AnyTls, IssuerSettings, is_local
-from relay.telemetry.metrics.catalogue import FILES_REFUSED, FILES_TAKEN_OVER, UNAUTHENTICATED
+from relay.telemetry.metrics.catalogue import UNAUTHENTICATED
 from relay.telemetry.metrics.instruments import Instruments
 from relay.web.guard import Admit as WebAdmit
 from relay.web.guard import admission as web_admission
@@ -44,29 +44,26 @@ class Listeners:
     _loops: list[Loop] = field(default_factory=list)
 
     async def run(self) -> None:
-        """Keep files and keys up to date until cancelled."""
+        """Keep the keys that are fetched up to date until cancelled."""
         async with anyio.create_task_group() as tasks:
             for loop in self._loops:
                 tasks.start_soon(loop)
 
 
-def listeners(settings: Settings, count: Instruments) -> Listeners:
-    """Read all files that listeners need. Raises `BadFile`, which names the setting."""
+def listeners(settings: Settings, count: Instruments, watch: Watch) -> Listeners:
+    """Read all files that listeners need, and have them watched. Raises `BadFile`, which names the setting."""
     own = settings.grpc
     plain = Binding(own.listen, own.mode, own.socket_group)
     sections = (settings.grpc.tls, settings.http.tls, settings.api.tls)
     if not settings.authentication.is_on and not any(tls.certificate for tls in sections):
         return Listeners(plain)
-    return _Trust(settings, count).listeners(plain)
+    return _Trust(settings, count, watch).listeners(plain)
 
 
 class _Trust:
-    def __init__(self, settings: Settings, count: Instruments) -> None:
-        from relay.trust.files import Watch
-
-        self._settings, self._count = settings, count
-        self._watch: Watch = Watch(self._report)
-        self._loops: list[Loop] = [self._watch.run]
+    def __init__(self, settings: Settings, count: Instruments, watch: Watch) -> None:
+        self._settings, self._count, self._watch = settings, count, watch
+        self._loops: list[Loop] = []
         self._tokens = self._read_tokens()
         self._jwts = self._read_issuers()
 
@@ -86,9 +83,6 @@ class _Trust:
         certificate = self._certificate("http", settings.http.tls)
         made.http_tls = None if certificate is None else certificate.context()
         return made
-
-    def _report(self, setting: str, taken: bool) -> None:
-        self._count.count(FILES_TAKEN_OVER if taken else FILES_REFUSED, setting)
 
     def _listener(
         self, section: str, listen: str, tls: AnyTls
@@ -145,7 +139,7 @@ class _Trust:
         setting = f"authentication.jwt.{number}.jwks"
         if issuer.jwks.startswith("https://"):
             address = Address(issuer.jwks, issuer.jwks_ca, issuer.jwks_token_file)
-            fetched = UrlKeys(setting, address, self._report)
+            fetched = UrlKeys(setting, address, self._watch.report)
             self._loops.append(fetched.run)
             return fetched
         kept = FileKeys(setting, Path(issuer.jwks))

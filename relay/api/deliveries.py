@@ -16,8 +16,10 @@ from functools import partial
 
 import anyio
 
+from relay.api.access import Access
 from relay.api.settlements import EXTEND, admit, invalid, problem, take
 from relay.core.errors import InvalidField, StoreUnavailable, TooMany
+from relay.core.trust.verbs import AccessVerb
 from relay.engine.delivery.leases import Lease
 from relay.engine.delivery.session import Problem, Session
 from relay.engine.engine import Engine
@@ -96,8 +98,9 @@ def _nothing() -> None:
 class Consumers:
     """Serves all consumers."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, access: Access | None = None) -> None:
         self._engine = engine
+        self._access = access or Access()
         self._held: dict[bytes, _Held] = {}
         self._ended: OrderedDict[bytes, Problem] = OrderedDict()
         self._asked: dict[Session, int] = {}
@@ -110,6 +113,7 @@ class Consumers:
         outcome must come; the topic's `delivery_timeout` is both its limit and its default. Raises
         `InvalidField` and `TooMany`.
         """
+        self._access.require(AccessVerb.DELIVER, topic)
         admit(self._engine, "topic", [topic])
         lifetime = self._engine.lifetime(topic)
         if visibility is not None and visibility > lifetime:
@@ -204,6 +208,7 @@ class Consumers:
 
         Raises `StoreUnavailable` if Redis is away: the outcomes wait for it, and need not be sent again.
         """
+        self._access.require(AccessVerb.DELIVER, topic)
         admit(self._engine, "topic", [topic])
         found: list[pb.Problem] = []
         ended: dict[bytes, _Held] = {}

@@ -11,7 +11,7 @@ from relay.api.translate import text
 from relay.core.durability import STORED, Durability
 from relay.core.errors import InvalidField, ServiceError
 from relay.core.instants import SECOND
-from relay.core.timers import Change, Content, Scheduled, StoredTimer, TimerState
+from relay.core.timers import NO_CONTENT, Change, Content, Scheduled, StoredTimer, TimerState
 from relay.v1 import timer_pb2 as pb
 from relay.v1 import timer_service_pb2 as service
 
@@ -115,14 +115,18 @@ class ScheduleResults:
         self._written.append(service.ScheduleBatchResponse(results=[result]).SerializeToString())
 
 
-def timer(topic: str, stored: StoredTimer) -> pb.Timer:
-    """Translate a stored timer."""
-    return pb.Timer(
+def timer(topic: str, stored: StoredTimer, *, with_content: bool = True) -> pb.Timer:
+    """Translate a stored timer; without its content if the caller may not see it."""
+    content = Content.of(stored) if with_content else NO_CONTENT
+    message = pb.Timer(
         topic=topic,
         timer_id=text(stored.timer_id),
         due_time=timestamp(stored.due),
-        **Content.of(stored).fields(),
+        **content.fields(),
         state=STATES[stored.state],
         attempts=stored.attempts,
         next_claim_time=timestamp(stored.next_claim),
     )
+    if not with_content:
+        message.content_withheld = True
+    return message

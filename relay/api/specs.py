@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import repeat
 
 from relay.api import translate
-from relay.core.errors import InvalidField, ServiceError
+from relay.core.errors import Denied, InvalidField, ServiceError
 from relay.core.timers import NewTimer, NewTimers, OnConflict, Scheduled
 from relay.v1 import timer_pb2 as pb
 
@@ -15,8 +15,8 @@ from relay.v1 import timer_pb2 as pb
 class Specs:
     """The timers of a request.
 
-    `admit` returns how many bytes a payload of a topic may have, or raises `InvalidField`. `trace` is the
-    caller's trace context, `said` what the request says of timers that meet.
+    `admit` returns how many bytes a payload of a topic may have, or raises `InvalidField` or `Denied`.
+    `trace` is the caller's trace context, `said` what the request says of timers that meet.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class Specs:
         self._said = said
         self._limits: dict[str, int] = {}
         self._read: dict[str, list[NewTimers]] = {}
-        self._named: list[tuple[str, str] | InvalidField] = []
+        self._named: list[tuple[str, str] | ServiceError] = []
         """The topic and the name of each that was read, or what is wrong with it."""
 
     def read(self, part: slice) -> None:
@@ -51,7 +51,7 @@ class Specs:
                     self._trace,
                     said=self._said,
                 )
-            except InvalidField as failure:
+            except (InvalidField, Denied) as failure:
                 self._named.append(failure)
             else:
                 rows.setdefault(spec.topic, []).append(timer)
@@ -67,7 +67,7 @@ class Specs:
         (topic,) = topics
         try:
             timers = translate.new_timers(specs, self._limit(topic), self._trace, said=self._said)
-        except InvalidField:
+        except (InvalidField, Denied):
             return False
         if timers is None:
             return False
@@ -92,7 +92,7 @@ class Specs:
         """Yield topic, name and result of each timer that was read, given the results of the valid ones."""
         results = {topic: iter(some) for topic, some in stored.items()}
         for named in self._named:
-            if isinstance(named, InvalidField):
+            if isinstance(named, ServiceError):
                 yield "", "", named
             else:
                 topic, timer_id = named

@@ -6,8 +6,10 @@ import asyncio
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
+from typing import Protocol
 
 from relay.api import replies, translate
+from relay.api.access import Access
 from relay.api.columns import RequestColumns, tell
 from relay.api.intents import on_conflict
 from relay.api.specs import Specs
@@ -15,6 +17,7 @@ from relay.core import validate
 from relay.core.errors import InvalidField, ServiceError, TimerNotFound
 from relay.core.ports import MAX_PER_CALL
 from relay.core.timers import Change, TimerState
+from relay.core.trust.verbs import AccessVerb
 from relay.engine.engine import Engine
 from relay.v1 import timer_pb2 as pb
 from relay.v1 import timer_service_pb2 as service
@@ -33,24 +36,32 @@ FILTERS = {
 }
 
 
+class Named(Protocol):
+    """A request that names a timer."""
+
+    topic: str
+    timer_id: str
+
+
 class TimerCalls:  # see 0046
     """See `proto/relay/v1/timer_service.proto`. Every failure is raised as a `ServiceError`.
 
     `trace` is the caller's W3C trace context, which is kept in the timers' headers; see `trace_context`.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, access: Access | None = None) -> None:
         self._engine = engine
+        self._access = access or Access()
         self._reading, self._answering = asyncio.Lock(), asyncio.Lock()
 
     async def schedule(
         self, request: service.ScheduleRequest, trace: Mapping[str, str]
     ) -> service.ScheduleResponse:
         """Store one timer. Raises `InvalidField`, or another `ServiceError` of the engine."""
-        said, asked = on_conflict(request), translate.durability(request.durability)
-        condition = translate.condition(request.condition)
         topic, timer_id = request.timer.topic, request.timer.timer_id or uuid.uuid4().hex
         limit = self._admit(topic)
+        said, asked = on_conflict(request), translate.durability(request.durability)
+        condition = translate.condition(request.condition)
         timer = translate.new_timer(request.timer, timer_id, limit, trace, said=said, condition=condition)
         result = await self._engine.schedule(topic, timer, asked)
         if result.change is Change.GONE:
@@ -100,7 +111,7 @@ class TimerCalls:  # see 0046
 
     async def cancel(self, request: service.CancelRequest) -> service.CancelResponse:  # see 0004
         """Remove a timer."""
-        topic, timer_id = self._names(request.topic, request.timer_id)
+        topic, timer_id = self._names(AccessVerb.SCHEDULE, request)
         required, asked = translate.condition(request.condition), translate.durability(request.durability)
         change, under_way = await self._engine.cancel(topic, timer_id, required, asked)
         return service.CancelResponse(
@@ -113,7 +124,7 @@ class TimerCalls:  # see 0046
 
     async def run_timer(self, request: service.RunTimerRequest) -> service.RunTimerResponse:
         """Make one timer due now."""
-        topic, timer_id = self._names(request.topic, request.timer_id)
+        topic, timer_id = self._names(AccessVerb.OPERATE, request)
         with self._engine.durably(topic, translate.durability(request.durability)) as level:
             change, under_way = await self._engine.run_timer(topic, timer_id)
         if change is Change.GONE:
@@ -124,14 +135,16 @@ class TimerCalls:  # see 0046
 
     async def get(self, request: service.GetTimerRequest) -> service.GetTimerResponse:
         """Read one timer."""
-        topic, timer_id = self._names(request.topic, request.timer_id)
+        topic, timer_id = self._names(AccessVerb.READ, request)
         stored = await self._engine.get(topic, timer_id)
         if stored is None:
             raise TimerNotFound.of(topic, timer_id, self._engine.dispatch(topic).told)
-        return service.GetTimerResponse(timer=replies.timer(topic, stored))
+        with_content = self._access.allows(AccessVerb.PAYLOAD, topic)
+        return service.GetTimerResponse(timer=replies.timer(topic, stored, with_content=with_content))
 
     async def list(self, request: service.ListTimersRequest) -> service.ListTimersResponse:
         """Read one page of a topic. Raises `InvalidField`."""
+        self._access.require(AccessVerb.READ, request.topic)
         topic = self._engine.admit("topic", request.topic)
         if request.state not in FILTERS:
             raise InvalidField("state", f"{request.state} is not a state")
@@ -149,12 +162,15 @@ class TimerCalls:  # see 0046
         )
 
     def _admit(self, topic: str) -> int:
-        """How many bytes a payload of the topic may have. Raises `InvalidField` if the topic is not
-        admitted."""
+        """How many bytes a payload of the topic may have. Raises `InvalidField` if the topic is not admitted,
+        `Denied` if the caller may not schedule in it."""
+        self._access.require(AccessVerb.SCHEDULE, topic)
         return self._engine.max_payload_bytes(self._engine.admit("topic", topic))
 
-    def _names(self, topic: str, timer_id: str) -> tuple[str, str]:
-        return self._engine.admit("topic", topic), validate.name("timer_id", timer_id)
+    def _names(self, verb: AccessVerb, request: Named) -> tuple[str, str]:
+        """The timer that a request names, if the caller may do this to its topic."""
+        self._access.require(verb, request.topic)
+        return self._engine.admit("topic", request.topic), validate.name("timer_id", request.timer_id)
 
 
 def _check_count(field: str, count: int) -> None:

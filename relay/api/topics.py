@@ -7,13 +7,15 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
 from relay.api import replies, times, translate
+from relay.api.access import Access
 from relay.core import validate
 from relay.core.dispatch import Dispatch, DispatchState
 from relay.core.durability import Durability
 from relay.core.errors import InvalidField, OtherLayout, StoreRefused, TimerNotFound, WrongKeyType
 from relay.core.instants import LATEST
 from relay.core.ports import MAX_PER_CALL
-from relay.core.timers import Change, Content, DeadLetter, TopicStats
+from relay.core.timers import NO_CONTENT, Change, Content, DeadLetter, TopicStats
+from relay.core.trust.verbs import AccessVerb
 from relay.engine.engine import Engine
 from relay.v1 import topic_service_pb2 as pb
 
@@ -30,14 +32,17 @@ REDRIVEN = {
 class TopicCalls:
     """See `proto/relay/v1/topic_service.proto`. Every failure is raised as a `RelayError`."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, access: Access | None = None) -> None:
         self._engine = engine
+        self._access = access or Access()
         self._topics = engine.topics
 
     async def list(self, request: pb.ListTopicsRequest) -> pb.ListTopicsResponse:
-        """Read one page of the topics that are registered or configured. Each costs a script call."""
+        """Read one page of the topics that are registered or configured, as far as the caller may read them.
+        Each costs a script call."""
         limit = _page_size(request.page_size, MAX_TOPICS)
-        names = sorted({*await self._topics.topics(), *self._engine.configured})
+        found = {*await self._topics.topics(), *self._engine.configured}
+        names = sorted(name for name in found if self._access.allows(AccessVerb.READ, name))
         start = bisect_right(names, request.page_token) if request.page_token else 0
         page = names[start : start + limit]
         return pb.ListTopicsResponse(
@@ -47,11 +52,11 @@ class TopicCalls:
 
     async def get(self, request: pb.GetTopicRequest) -> pb.GetTopicResponse:
         """Read one topic."""
-        return pb.GetTopicResponse(topic=await self._stats(self._name(request.topic)))
+        return pb.GetTopicResponse(topic=await self._stats(self._name(AccessVerb.READ, request.topic)))
 
     async def pause(self, request: pb.PauseTopicRequest) -> pb.PauseTopicResponse:
         """Pause a topic. Raises `InvalidField` if the end is past."""
-        topic = self._name(request.topic)
+        topic = self._name(AccessVerb.OPERATE, request.topic)
         end = request.WhichOneof("end")
         until = duration = None
         if end == "until":
@@ -65,20 +70,20 @@ class TopicCalls:
 
     async def resume(self, request: pb.ResumeTopicRequest) -> pb.ResumeTopicResponse:
         """End a pause."""
-        topic = self._name(request.topic)
+        topic = self._name(AccessVerb.OPERATE, request.topic)
         with self._durably(topic, request.durability) as level:
             await self._topics.resume(topic)
         return pb.ResumeTopicResponse(topic=await self._stats(topic), reached=replies.reached(level))
 
     async def reshard(self, request: pb.ReshardTopicRequest) -> pb.ReshardTopicResponse:
         """Begin to move a topic into another number of partitions. Raises `InvalidField`."""
-        topic = self._name(request.topic)
+        topic = self._name(AccessVerb.OPERATE, request.topic)
         await self._engine.reshard(topic, request.partitions, rate=request.max_rate)
         return pb.ReshardTopicResponse(topic=await self._stats(topic))
 
     async def list_dead(self, request: pb.ListDeadLettersRequest) -> pb.ListDeadLettersResponse:
         """Read one page of dead letters. Raises `InvalidField`."""
-        topic = self._name(request.topic)
+        topic = self._name(AccessVerb.READ, request.topic)
         limit = _page_size(request.page_size, MAX_PER_CALL)
         page = await self._topics.dead_page(topic, limit=limit, cursor=request.page_token)
         wanted = _filter(request.filter)
@@ -89,15 +94,16 @@ class TopicCalls:
 
     async def get_dead(self, request: pb.GetDeadLetterRequest) -> pb.GetDeadLetterResponse:
         """Read a dead letter. Raises `TimerNotFound`."""
-        topic = self._name(request.topic)
+        topic = self._name(AccessVerb.READ, request.topic)
         letter = await self._topics.dead_letter(topic, request.dead_id)
         if letter is None:
             raise TimerNotFound(f"topic {topic!r} has no dead letter {request.dead_id!r}")
-        return pb.GetDeadLetterResponse(dead_letter=_dead_letter(topic, letter))
+        with_content = self._access.allows(AccessVerb.PAYLOAD, topic)
+        return pb.GetDeadLetterResponse(dead_letter=_dead_letter(topic, letter, with_content=with_content))
 
     async def redrive(self, request: pb.RedriveDeadLettersRequest) -> pb.RedriveDeadLettersResponse:
         """Bring dead letters back to life. Raises `InvalidField`."""
-        topic = self._name(request.topic)
+        topic = self._name(AccessVerb.OPERATE, request.topic)
         with self._durably(topic, request.durability) as level:
             changes = await self._engine.redrive(topic, _dead_ids(request.dead_ids))
         return pb.RedriveDeadLettersResponse(
@@ -106,7 +112,7 @@ class TopicCalls:
 
     async def purge(self, request: pb.PurgeDeadLettersRequest) -> pb.PurgeDeadLettersResponse:
         """Remove dead letters for good. Raises `InvalidField`."""
-        topic = self._name(request.topic)
+        topic = self._name(AccessVerb.OPERATE, request.topic)
         with self._durably(topic, request.durability) as level:
             purged = await self._topics.purge(topic, _dead_ids(request.dead_ids))
         return pb.PurgeDeadLettersResponse(purged=purged, reached=replies.reached(level))
@@ -114,7 +120,9 @@ class TopicCalls:
     def _durably(self, topic: str, asked: str) -> AbstractContextManager[Durability]:
         return self._engine.durably(topic, translate.durability(asked))
 
-    def _name(self, topic: str) -> str:
+    def _name(self, verb: AccessVerb, topic: str) -> str:
+        """The topic's name, if the caller may do this to it."""
+        self._access.require(verb, topic)
         # Everything in Redis may be looked after, even a topic that is not admitted any more.
         return validate.topic("topic", topic)
 
@@ -190,8 +198,9 @@ def _topic(stats: TopicStats, dispatch: Dispatch) -> pb.Topic:
     )
 
 
-def _dead_letter(topic: str, letter: DeadLetter) -> pb.DeadLetter:
-    return pb.DeadLetter(
+def _dead_letter(topic: str, letter: DeadLetter, *, with_content: bool = True) -> pb.DeadLetter:
+    content = Content.of(letter) if with_content else NO_CONTENT
+    message = pb.DeadLetter(
         topic=topic,
         timer_id=translate.text(letter.timer_id),
         dead_id=letter.dead_id,
@@ -201,6 +210,9 @@ def _dead_letter(topic: str, letter: DeadLetter) -> pb.DeadLetter:
         due_time=times.timestamp(letter.due),
         death_time=times.timestamp(letter.died),
         occurrence_id=translate.text(letter.occurrence_id),
-        **Content.of(letter).fields(),
+        **content.fields(),
         group=letter.group,
     )
+    if not with_content:
+        message.content_withheld = True
+    return message

@@ -13,6 +13,7 @@ from relay.cli.daemon import token_commands
 from relay.cli.journal import audit_commands as audit
 from relay.cli.journal import commands as journal
 from relay.cli.pipeline import commands as pipeline
+from relay.cli.policy import commands as policy
 from relay.cli.recurrences import commands as recurrences
 from relay.cli.terminal.exits import EPILOG
 from relay.cli.timers import commands as timers
@@ -52,4 +53,5 @@ app.add_typer(topics.app)
 app.add_typer(dead_letters.group)
 app.add_typer(journal.group)
 app.add_typer(audit.app)
+app.add_typer(policy.group)
 app.add_typer(pipeline.group, name="pipeline", rich_help_panel=pipeline.PIPELINE)

@@ -9,9 +9,11 @@ import grpc
 from grpc.aio import ServicerContext
 
 from relay.api import frames
+from relay.api.access import Access
 from relay.api.settlements import admit, invalid, problem, take
 from relay.core import validate
-from relay.core.errors import InvalidField
+from relay.core.errors import Denied, InvalidField
+from relay.core.trust.verbs import AccessVerb
 from relay.engine.delivery.session import Outgoing, Session
 from relay.engine.engine import Engine
 from relay.rpc.errors import abort
@@ -27,14 +29,15 @@ MAX_TOPICS = 1_000
 class DeliveryService(base.DeliveryServiceServicer):
     """See `proto/relay/v1/delivery_service.proto`."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, access: Access | None = None) -> None:
         self._engine = engine
+        self._access = access or Access()
 
     async def Deliver(self, _requests: object, context: Context) -> None:
         """Serve one stream, from Open to its end."""
         try:
             opened = await self._open(context)
-        except InvalidField as failure:
+        except (InvalidField, Denied) as failure:
             await abort(context, failure)
         if opened is None:
             return
@@ -72,7 +75,7 @@ class DeliveryService(base.DeliveryServiceServicer):
 
     async def _open(self, context: Context) -> tuple[Session, pb.Open] | None:
         """Read Open and return the stream's session, and what the Open said; None if the stream ended before.
-        Raises `InvalidField`."""
+        Raises `InvalidField`, `Denied`."""
         request = await context.read()
         if request is grpc.aio.EOF:
             return None
@@ -81,6 +84,8 @@ class DeliveryService(base.DeliveryServiceServicer):
         topics = list(request.open.topics)
         if not 1 <= len(topics) <= MAX_TOPICS:
             raise InvalidField("topics", f"has {len(topics)} names; give 1 to {MAX_TOPICS:,}")
+        for topic in topics:
+            self._access.require(AccessVerb.DELIVER, topic, field="topics")
         admit(self._engine, "topics", topics)
         limit = request.open.max_outstanding
         if not 1 <= limit <= validate.MAX_OUTSTANDING:

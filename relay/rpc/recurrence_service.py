@@ -6,6 +6,7 @@ from typing import Any
 
 from grpc.aio import ServicerContext
 
+from relay.api.access import Access
 from relay.api.call_time import CallTime
 from relay.api.recurring.calendars import CalendarCalls
 from relay.api.recurring.calls import RecurrenceCalls
@@ -20,10 +21,10 @@ Context = ServicerContext[Any, Any]
 class RecurrenceService(base.RecurrenceServiceServicer):
     """See `proto/relay/v1/recurrence_service.proto`."""
 
-    def __init__(self, engine: Engine, call_time: CallTime) -> None:
+    def __init__(self, engine: Engine, call_time: CallTime, access: Access | None = None) -> None:
         self.call_time = call_time
-        self._recurrences = RecurrenceCalls(engine)
-        self._calendars = CalendarCalls(engine)
+        self._recurrences = RecurrenceCalls(engine, access)
+        self._calendars = CalendarCalls(engine, access)
 
     @answered_in_time
     async def PutRecurrence(

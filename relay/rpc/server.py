@@ -12,6 +12,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
+from relay.api.access import Access
 from relay.api.call_time import CallTime
 from relay.core.endpoints.listener_bounds import CallBounds
 from relay.engine.engine import Engine
@@ -73,19 +74,22 @@ async def start(
     call_time: CallTime,
     unreadable: Callable[[str], None],
     admit: Admit | None = None,
+    access: Access | None = None,
 ) -> RpcServer:
     """Serve where `binding` says. Raises `CannotListen`.
 
     `unreadable` is called with the method of each message that could not be parsed. `admit` knows the
-    callers; without it all are anonymous.
+    callers; without it all are anonymous. `access` says what they may do; without it everything is allowed.
     """
     logging.getLogger("grpc._cython.cygrpc").addFilter(_is_about_the_relay)
     server = grpc.aio.server(options=_options(bounds), maximum_concurrent_rpcs=bounds.calls)
     guard: Any = Guard(server, unreadable, admit)
-    timer_base.add_TimerServiceServicer_to_server(TimerService(engine, call_time), guard)
-    delivery_base.add_DeliveryServiceServicer_to_server(DeliveryService(engine), guard)
-    topic_base.add_TopicServiceServicer_to_server(TopicService(engine, call_time), guard)
-    recurrence_base.add_RecurrenceServiceServicer_to_server(RecurrenceService(engine, call_time), guard)
+    timer_base.add_TimerServiceServicer_to_server(TimerService(engine, call_time, access), guard)
+    delivery_base.add_DeliveryServiceServicer_to_server(DeliveryService(engine, access), guard)
+    topic_base.add_TopicServiceServicer_to_server(TopicService(engine, call_time, access), guard)
+    recurrence_base.add_RecurrenceServiceServicer_to_server(
+        RecurrenceService(engine, call_time, access), guard
+    )
     healthy = HealthService()
     health_pb2_grpc.add_HealthServicer_to_server(healthy, guard)
     described = reflection.aio.ReflectionServicer((*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME))

@@ -6,6 +6,7 @@ from typing import Any
 
 from grpc.aio import ServicerContext
 
+from relay.api.access import Access
 from relay.api.call_time import CallTime
 from relay.api.timers import TimerCalls, trace_context
 from relay.engine.engine import Engine
@@ -19,9 +20,9 @@ Context = ServicerContext[Any, Any]
 class TimerService(base.TimerServiceServicer):
     """See `proto/relay/v1/timer_service.proto`."""
 
-    def __init__(self, engine: Engine, call_time: CallTime) -> None:
+    def __init__(self, engine: Engine, call_time: CallTime, access: Access | None = None) -> None:
         self.call_time = call_time
-        self._timers = TimerCalls(engine)
+        self._timers = TimerCalls(engine, access)
 
     @answered_in_time
     async def Schedule(self, request: pb.ScheduleRequest, context: Context) -> pb.ScheduleResponse:

@@ -6,6 +6,7 @@ from typing import Any
 
 from grpc.aio import ServicerContext
 
+from relay.api.access import Access
 from relay.api.call_time import CallTime
 from relay.api.topics import TopicCalls
 from relay.engine.engine import Engine
@@ -19,9 +20,9 @@ Context = ServicerContext[Any, Any]
 class TopicService(base.TopicServiceServicer):  # see 0029
     """See `proto/relay/v1/topic_service.proto`."""
 
-    def __init__(self, engine: Engine, call_time: CallTime) -> None:
+    def __init__(self, engine: Engine, call_time: CallTime, access: Access | None = None) -> None:
         self.call_time = call_time
-        self._topics = TopicCalls(engine)
+        self._topics = TopicCalls(engine, access)
 
     @answered_in_time
     async def ListTopics(self, request: pb.ListTopicsRequest, context: Context) -> pb.ListTopicsResponse:

@@ -688,6 +688,13 @@ class Settings(BaseSettings):
         False, "", "Refuse every topic that has no entry in `topics`, so that a misspelt name is an error."
     )
     recurrences: RecurrencesSettings = RecurrencesSettings()
+    policy_file: str = field(
+        "",
+        "",
+        "A file that says which callers may do what to which topics; see "
+        "[policy.md](../how-to/policy.md). Empty lets every caller do everything. A changed file is in use "
+        "within seconds; one that can't be used leaves the policy before it in force, and refuses the start.",
+    )
 
     @classmethod
     def settings_customise_sources(

@@ -51,7 +51,8 @@ class Watch:
     """Looks at files once a second, and loads those that have changed."""
 
     def __init__(self, report: Report) -> None:
-        self._report = report
+        self.report = report
+        """Whom to tell that files have changed."""
         self._seen: list[tuple[Source, Stamp]] = []
 
     def add(self, source: Source) -> None:
@@ -83,7 +84,7 @@ class Watch:
                 log.error(what, extra={"setting": source.setting, "reason": str(failure)})
             except Exception:
                 log.exception("changed files can't be used; those before stay in use")
-            self._report(source.setting, taken)
+            self.report(source.setting, taken)
 
 
 def _stamp(source: Source) -> Stamp:

@@ -151,7 +151,7 @@ class RecurrenceSpec(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., recurrence_id: _Optional[str] = ..., rule: _Optional[_Union[RecurrenceRule, _Mapping]] = ..., payload: _Optional[bytes] = ..., headers: _Optional[_Mapping[str, str]] = ..., content_type: _Optional[str] = ..., overlap: _Optional[_Union[OverlapPolicy, str]] = ..., catch_up: _Optional[_Union[CatchUpPolicy, str]] = ..., catch_up_window: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., jitter: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., expire_after: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_runs: _Optional[int] = ...) -> None: ...
 
 class Recurrence(_message.Message):
-    __slots__ = ("spec", "version", "next_time", "last_timer_id", "last_time", "last_waits", "runs", "left_out", "buffered_time", "pause_time", "pause_note", "tzdata", "to_fill", "missing_calendars")
+    __slots__ = ("spec", "version", "next_time", "last_timer_id", "last_time", "last_waits", "runs", "left_out", "buffered_time", "pause_time", "pause_note", "tzdata", "to_fill", "missing_calendars", "content_withheld")
     class LeftOutEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -173,6 +173,7 @@ class Recurrence(_message.Message):
     TZDATA_FIELD_NUMBER: _ClassVar[int]
     TO_FILL_FIELD_NUMBER: _ClassVar[int]
     MISSING_CALENDARS_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_WITHHELD_FIELD_NUMBER: _ClassVar[int]
     spec: RecurrenceSpec
     version: int
     next_time: _timestamp_pb2.Timestamp
@@ -187,7 +188,8 @@ class Recurrence(_message.Message):
     tzdata: str
     to_fill: int
     missing_calendars: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, spec: _Optional[_Union[RecurrenceSpec, _Mapping]] = ..., version: _Optional[int] = ..., next_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_timer_id: _Optional[str] = ..., last_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_waits: bool = ..., runs: _Optional[int] = ..., left_out: _Optional[_Mapping[str, int]] = ..., buffered_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., pause_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., pause_note: _Optional[str] = ..., tzdata: _Optional[str] = ..., to_fill: _Optional[int] = ..., missing_calendars: _Optional[_Iterable[str]] = ...) -> None: ...
+    content_withheld: bool
+    def __init__(self, spec: _Optional[_Union[RecurrenceSpec, _Mapping]] = ..., version: _Optional[int] = ..., next_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_timer_id: _Optional[str] = ..., last_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_waits: bool = ..., runs: _Optional[int] = ..., left_out: _Optional[_Mapping[str, int]] = ..., buffered_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., pause_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., pause_note: _Optional[str] = ..., tzdata: _Optional[str] = ..., to_fill: _Optional[int] = ..., missing_calendars: _Optional[_Iterable[str]] = ..., content_withheld: bool = ...) -> None: ...
 
 class PutRecurrenceRequest(_message.Message):
     __slots__ = ("recurrence", "if_version", "durability")

@@ -83,7 +83,7 @@ class Condition(_message.Message):
     def __init__(self, only_if_pending: bool = ..., due_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class Timer(_message.Message):
-    __slots__ = ("topic", "timer_id", "due_time", "payload", "headers", "content_type", "state", "attempts", "next_claim_time")
+    __slots__ = ("topic", "timer_id", "due_time", "payload", "headers", "content_type", "state", "attempts", "next_claim_time", "content_withheld")
     class HeadersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -100,6 +100,7 @@ class Timer(_message.Message):
     STATE_FIELD_NUMBER: _ClassVar[int]
     ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
     NEXT_CLAIM_TIME_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_WITHHELD_FIELD_NUMBER: _ClassVar[int]
     topic: str
     timer_id: str
     due_time: _timestamp_pb2.Timestamp
@@ -109,4 +110,5 @@ class Timer(_message.Message):
     state: TimerState
     attempts: int
     next_claim_time: _timestamp_pb2.Timestamp
-    def __init__(self, topic: _Optional[str] = ..., timer_id: _Optional[str] = ..., due_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., payload: _Optional[bytes] = ..., headers: _Optional[_Mapping[str, str]] = ..., content_type: _Optional[str] = ..., state: _Optional[_Union[TimerState, str]] = ..., attempts: _Optional[int] = ..., next_claim_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    content_withheld: bool
+    def __init__(self, topic: _Optional[str] = ..., timer_id: _Optional[str] = ..., due_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., payload: _Optional[bytes] = ..., headers: _Optional[_Mapping[str, str]] = ..., content_type: _Optional[str] = ..., state: _Optional[_Union[TimerState, str]] = ..., attempts: _Optional[int] = ..., next_claim_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., content_withheld: bool = ...) -> None: ...

@@ -153,7 +153,7 @@ class ReshardTopicResponse(_message.Message):
     def __init__(self, topic: _Optional[_Union[Topic, _Mapping]] = ...) -> None: ...
 
 class DeadLetter(_message.Message):
-    __slots__ = ("topic", "timer_id", "dead_id", "reason", "attempts", "last_error", "due_time", "death_time", "occurrence_id", "payload", "headers", "content_type", "group")
+    __slots__ = ("topic", "timer_id", "dead_id", "reason", "attempts", "last_error", "due_time", "death_time", "occurrence_id", "payload", "headers", "content_type", "group", "content_withheld")
     class HeadersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -174,6 +174,7 @@ class DeadLetter(_message.Message):
     HEADERS_FIELD_NUMBER: _ClassVar[int]
     CONTENT_TYPE_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_WITHHELD_FIELD_NUMBER: _ClassVar[int]
     topic: str
     timer_id: str
     dead_id: str
@@ -187,7 +188,8 @@ class DeadLetter(_message.Message):
     headers: _containers.ScalarMap[str, str]
     content_type: str
     group: str
-    def __init__(self, topic: _Optional[str] = ..., timer_id: _Optional[str] = ..., dead_id: _Optional[str] = ..., reason: _Optional[str] = ..., attempts: _Optional[int] = ..., last_error: _Optional[str] = ..., due_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., death_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., occurrence_id: _Optional[str] = ..., payload: _Optional[bytes] = ..., headers: _Optional[_Mapping[str, str]] = ..., content_type: _Optional[str] = ..., group: _Optional[str] = ...) -> None: ...
+    content_withheld: bool
+    def __init__(self, topic: _Optional[str] = ..., timer_id: _Optional[str] = ..., dead_id: _Optional[str] = ..., reason: _Optional[str] = ..., attempts: _Optional[int] = ..., last_error: _Optional[str] = ..., due_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., death_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., occurrence_id: _Optional[str] = ..., payload: _Optional[bytes] = ..., headers: _Optional[_Mapping[str, str]] = ..., content_type: _Optional[str] = ..., group: _Optional[str] = ..., content_withheld: bool = ...) -> None: ...
 
 class ListDeadLettersRequest(_message.Message):
     __slots__ = ("topic", "filter", "page_size", "page_token")

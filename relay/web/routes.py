@@ -11,6 +11,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from relay.api.access import Access
 from relay.api.call_time import CallTime
 from relay.api.deliveries import Consumers
 from relay.api.errors import INTERNAL, kind
@@ -60,13 +61,14 @@ class JsonApi:
         max_body_bytes: int,
         allowed_hosts: Collection[str] = (),
         admit: guard.Admit | None = None,
+        access: Access | None = None,
     ) -> None:
         self._calls = Calls(
-            TimerCalls(engine),
-            TopicCalls(engine),
-            RecurrenceCalls(engine),
-            CalendarCalls(engine),
-            Consumers(engine),
+            TimerCalls(engine, access),
+            TopicCalls(engine, access),
+            RecurrenceCalls(engine, access),
+            CalendarCalls(engine, access),
+            Consumers(engine, access),
         )
         self._measure = measure
         self._call_time = call_time

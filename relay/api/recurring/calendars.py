@@ -7,11 +7,14 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 from relay.api import replies, translate
+from relay.api.access import Access
 from relay.api.recurring.calls import PUTS
 from relay.core.durability import STORED, Durability
 from relay.core.errors import CalendarNotFound
 from relay.core.recurring.calendars import KnownCalendars, calendar_dates, calendar_name, is_date
 from relay.core.recurring.recurrence import Put
+from relay.core.trust.access import EVERY_TOPIC
+from relay.core.trust.verbs import AccessVerb
 from relay.v1 import recurrence_service_pb2 as pb
 
 NO_TOPIC = ""
@@ -49,12 +52,14 @@ class CalendarKeeper(Protocol):
 class CalendarCalls:
     """See `proto/relay/v1/recurrence_service.proto`. Every failure is raised as a `ServiceError`."""
 
-    def __init__(self, engine: CalendarKeeper) -> None:
+    def __init__(self, engine: CalendarKeeper, access: Access | None = None) -> None:
         self._engine = engine
+        self._access = access or Access()
 
     async def put(self, request: pb.PutCalendarRequest, *, waits: bool = True) -> pb.PutCalendarResponse:
         """Keep a calendar; without `waits` it is `stored`. All are in one key, so whoever waits for one waits
         for those before it, too. Raises `InvalidField`."""
+        self._access.require(AccessVerb.OPERATE, EVERY_TOPIC)
         name, dates = checked(request.calendar)
         asked = translate.durability(request.durability)
         with self._engine.durably(NO_TOPIC, asked) if waits else nullcontext(STORED) as level:
@@ -65,6 +70,7 @@ class CalendarCalls:
 
     async def get(self, request: pb.GetCalendarRequest) -> pb.GetCalendarResponse:
         """Read a calendar. Raises `CalendarNotFound`."""
+        self._access.require(AccessVerb.READ, EVERY_TOPIC)
         name = calendar_name("name", request.name)
         dates = (await self._engine.calendars.read()).dates.get(name)
         if dates is None:
@@ -73,6 +79,7 @@ class CalendarCalls:
 
     async def list(self, request: pb.ListCalendarsRequest) -> pb.ListCalendarsResponse:
         """Read all calendars, in the order of their names."""
+        self._access.require(AccessVerb.READ, EVERY_TOPIC)
         known = await self._engine.calendars.read()
         return pb.ListCalendarsResponse(
             calendars=[message(name, dates) for name, dates in sorted(known.dates.items())]
@@ -80,6 +87,7 @@ class CalendarCalls:
 
     async def delete(self, request: pb.DeleteCalendarRequest) -> pb.DeleteCalendarResponse:
         """Remove a calendar. Raises `InvalidField`."""
+        self._access.require(AccessVerb.OPERATE, EVERY_TOPIC)
         name = calendar_name("name", request.name)
         with self._engine.durably(NO_TOPIC, translate.durability(request.durability)) as level:
             deleted = await self._engine.calendars.remove(name)

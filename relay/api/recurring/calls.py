@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 from relay.api import replies, times, translate
+from relay.api.access import Access
 from relay.api.recurring import values
 from relay.core import validate
 from relay.core.durability import STORED, Durability
@@ -14,6 +16,8 @@ from relay.core.errors import InvalidField
 from relay.core.ports import MAX_PER_CALL
 from relay.core.recurring.recurrence import Put, Recurrence, StoredRecurrence
 from relay.core.recurring.turns import RECENT
+from relay.core.trust.access import EVERY_TOPIC
+from relay.core.trust.verbs import AccessVerb
 from relay.engine.recurring.history import History
 from relay.engine.recurring.recurrences import MOST_SHOWN, Recurrences
 from relay.rules import TZDATA
@@ -69,12 +73,15 @@ class RecurrenceKeeper(Protocol):  # see 0095
 class RecurrenceCalls:
     """See `proto/relay/v1/recurrence_service.proto`. Every failure is raised as a `ServiceError`."""
 
-    def __init__(self, engine: RecurrenceKeeper) -> None:
+    def __init__(self, engine: RecurrenceKeeper, access: Access | None = None) -> None:
         self._engine = engine
+        self._access = access or Access()
 
     async def put(self, request: pb.PutRecurrenceRequest, *, waits: bool = True) -> pb.PutRecurrenceResponse:
         """Keep a recurrence. Without `waits` it is `stored`, and the topic's durability is left to `settle`.
         Raises `InvalidField`, `OtherVersion`."""
+        with values.fields_of("recurrence."):
+            self._access.require(AccessVerb.SCHEDULE, request.recurrence.topic)
         if request.HasField("if_version") and request.if_version < 0:
             raise InvalidField("if_version", f"is {request.if_version}; give 0 or more")
         if_version = request.if_version if request.HasField("if_version") else None
@@ -84,7 +91,7 @@ class RecurrenceCalls:
         with wait as level, values.fields_of("recurrence."):
             kept, result = await self._engine.recurrences.put(topic, wanted, if_version=if_version)
         return pb.PutRecurrenceResponse(
-            recurrence=values.recurrence(topic, kept), result=PUTS[result], reached=replies.reached(level)
+            recurrence=self._shown(topic, kept), result=PUTS[result], reached=replies.reached(level)
         )
 
     async def settle(self, topic: str) -> None:
@@ -102,10 +109,11 @@ class RecurrenceCalls:
         """Read a recurrence. Raises `RecurrenceNotFound`."""
         topic, kept = await self._kept(request)
         missing = await self._engine.recurrences.missing(kept.recurrence.rule)
-        return pb.GetRecurrenceResponse(recurrence=values.recurrence(topic, kept, missing=missing))
+        return pb.GetRecurrenceResponse(recurrence=self._shown(topic, kept, missing))
 
     async def list(self, request: pb.ListRecurrencesRequest) -> pb.ListRecurrencesResponse:
         """Read one page of a topic's. Raises `InvalidField`."""
+        self._access.require(AccessVerb.READ, request.topic)
         topic = self._engine.admit("topic", request.topic)
         if not 0 <= request.page_size <= MAX_PER_CALL:
             raise InvalidField("page_size", f"is {request.page_size}; give 0 to {MAX_PER_CALL}")
@@ -131,6 +139,8 @@ class RecurrenceCalls:
 
     async def preview(self, request: pb.PreviewRecurrenceRequest) -> pb.PreviewRecurrenceResponse:
         """Show the instants of a rule. Raises `InvalidField`."""
+        # Without a topic it may show what a calendar holds, and those are of all topics.
+        self._access.require(AccessVerb.READ, request.topic or EVERY_TOPIC)
         if not 0 <= request.count <= MOST_SHOWN:
             raise InvalidField("count", f"is {request.count}; give 0 to {MOST_SHOWN:,}")
         since = time.time_ns() // 1_000  # nothing follows from it but what is shown
@@ -146,32 +156,30 @@ class RecurrenceCalls:
 
     async def pause(self, request: pb.PauseRecurrenceRequest) -> pb.PauseRecurrenceResponse:
         """Pause a recurrence. Raises `RecurrenceNotFound`, `InvalidField`."""
-        topic, recurrence_id = self._names(request)
+        topic, recurrence_id = self._names(AccessVerb.OPERATE, request)
         with self._durably(topic, request.durability) as level:
             kept = await self._engine.recurrences.pause(topic, recurrence_id, values.note(request.note))
-        return pb.PauseRecurrenceResponse(
-            recurrence=values.recurrence(topic, kept), reached=replies.reached(level)
-        )
+        return pb.PauseRecurrenceResponse(recurrence=self._shown(topic, kept), reached=replies.reached(level))
 
     async def resume(self, request: pb.ResumeRecurrenceRequest) -> pb.ResumeRecurrenceResponse:
         """End a pause. Raises `RecurrenceNotFound`."""
-        topic, recurrence_id = self._names(request)
+        topic, recurrence_id = self._names(AccessVerb.OPERATE, request)
         with self._durably(topic, request.durability) as level:
             kept = await self._engine.recurrences.resume(topic, recurrence_id)
         return pb.ResumeRecurrenceResponse(
-            recurrence=values.recurrence(topic, kept), reached=replies.reached(level)
+            recurrence=self._shown(topic, kept), reached=replies.reached(level)
         )
 
     async def trigger(self, request: pb.TriggerRecurrenceRequest) -> pb.TriggerRecurrenceResponse:
         """Make an occurrence now. Raises `RecurrenceNotFound`."""
-        topic, recurrence_id = self._names(request)
+        topic, recurrence_id = self._names(AccessVerb.OPERATE, request)
         with self._durably(topic, request.durability) as level:
             timer_id = await self._engine.recurrences.trigger(topic, recurrence_id)
         return pb.TriggerRecurrenceResponse(timer_id=timer_id, reached=replies.reached(level))
 
     async def backfill(self, request: pb.BackfillRecurrenceRequest) -> pb.BackfillRecurrenceResponse:
         """Make occurrences for instants that have passed. Raises `RecurrenceNotFound`, `InvalidField`."""
-        topic, recurrence_id = self._names(request)
+        topic, recurrence_id = self._names(AccessVerb.OPERATE, request)
         since, until = values.between(request)
         apart = validate.delay(times.length("interval", request.interval), "interval")
         overlap = values.backfill_overlap(request)
@@ -190,7 +198,7 @@ class RecurrenceCalls:
     async def delete(self, request: pb.DeleteRecurrenceRequest) -> pb.DeleteRecurrenceResponse:
         """Remove a recurrence, and what waits of it if that is asked for; also where it is gone already, so
         that a call that failed can be made again."""
-        topic, recurrence_id = self._names(request)
+        topic, recurrence_id = self._names(AccessVerb.SCHEDULE, request)
         with self._durably(topic, request.durability) as level:
             kept = await self._engine.recurrences.remove(topic, recurrence_id)
             response = pb.DeleteRecurrenceResponse(deleted=kept is not None, reached=replies.reached(level))
@@ -200,6 +208,7 @@ class RecurrenceCalls:
 
     async def history(self, request: pb.GetRecurrenceHistoryRequest) -> pb.GetRecurrenceHistoryResponse:
         """Tell what came of the latest instants. Raises `RecurrenceNotFound`, `InvalidField`."""
+        self._access.require(AccessVerb.READ, request.topic)
         if not 0 <= request.limit <= RECENT:
             raise InvalidField("limit", f"is {request.limit}; give 0 to {RECENT}")
         topic, kept = await self._kept(request)
@@ -210,15 +219,25 @@ class RecurrenceCalls:
             outcomes_missing="" if history.is_recorded(topic) else values.no_journal(topic),
         )
 
+    def _shown(self, topic: str, kept: StoredRecurrence, missing: Sequence[str] = ()) -> pb.Recurrence:
+        """A single recurrence; without its content if the caller may not see it."""
+        with_content = self._access.allows(AccessVerb.PAYLOAD, topic)
+        message = values.recurrence(topic, kept, brief=not with_content, missing=missing)
+        if not with_content:
+            message.content_withheld = True
+        return message
+
     def _durably(self, topic: str, asked: str) -> AbstractContextManager[Durability]:
         return self._engine.durably(topic, translate.durability(asked))
 
-    def _names(self, request: Named) -> tuple[str, str]:
+    def _names(self, verb: AccessVerb, request: Named) -> tuple[str, str]:
+        """The recurrence that a request names, if the caller may do this to its topic."""
+        self._access.require(verb, request.topic)
         return (
             self._engine.admit("topic", request.topic),
             values.name(request.recurrence_id),
         )
 
     async def _kept(self, request: Named) -> tuple[str, StoredRecurrence]:
-        topic, recurrence_id = self._names(request)
+        topic, recurrence_id = self._names(AccessVerb.READ, request)
         return topic, await self._engine.recurrences.get(topic, recurrence_id)

@@ -154,17 +154,23 @@ UNAUTHENTICATED = counter(
     "Calls and requests refused since their callers showed nothing that proves who they are.",
     ("listener",),
 )
+DENIED = counter(
+    "relay.calls.denied",
+    "{call}",
+    "Calls, and timers of batches, that the policy does not allow, by the verb that they needed.",
+    ("verb",),
+)
 FILES_TAKEN_OVER = counter(
     "relay.files.taken_over",
     "{file}",
-    "Changed certificates, keys and tokens that were taken over, by the setting that names them.",
+    "Changed certificates, keys, tokens and policies that were taken over, by the setting that names them.",
     ("setting",),
 )
 FILES_REFUSED = counter(
     "relay.files.refused",
     "{file}",
-    "Changed certificates, keys and tokens that can't be used, by the setting that names them. Those before "
-    "stay in use.",
+    "Changed certificates, keys, tokens and policies that can't be used, by the setting that names them. "
+    "Those before stay in use.",
     ("setting",),
 )
 COUNTERS = tuple(_counters)
@@ -389,6 +395,14 @@ LOG_SUPPRESSED = InstrumentSpec(
     "relay.log.suppressed", "{record}", "Lines left out of the log since their like came too often.", ()
 )
 
+POLICY_STALE = InstrumentSpec(
+    "relay.policy.stale",
+    "1",
+    "1 while `policy_file` holds something that can't be used, and the policy before it is in force; else 0.",
+    (),
+    InstrumentKind.GAUGE,
+)
+
 OF_TOPICS = (
     *(WAITING, DUE, DEAD_LETTERS, OLDEST_DUE, NEXT_DUE, PAUSED),
     *(READY, PROCESSING, ENTRIES, GROUP_PENDING, GROUP_UNREAD, GROUP_WAITING),
@@ -406,6 +420,7 @@ OF_RELAY = (
     LAST_ANSWER,
     CLOCK_STEP,
     LOG_SUPPRESSED,
+    POLICY_STALE,
     CPU,
     MEMORY,
 )

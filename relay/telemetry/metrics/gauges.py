@@ -49,6 +49,8 @@ class Gauges:
         self._rows: dict[str, list[Row]] = {}
         self.suppressed: Callable[[], int] = lambda: 0
         """The number of lines that the log has left out."""
+        self.policy_stale: Callable[[], bool] = lambda: False
+        """Whether the policy's file can't be used."""
         meter = provider.get_meter("relay", __version__)
         make = {
             InstrumentKind.GAUGE: meter.create_observable_gauge,
@@ -130,6 +132,7 @@ class Gauges:
             c.FREE: relay.free,
             c.UNWRITTEN: relay.unwritten,
             c.LOG_SUPPRESSED: self.suppressed(),
+            c.POLICY_STALE: int(self.policy_stale()),
         }
         for each, value in plain.items():
             rows[each.name] = [(value, {})]

@@ -1,0 +1,53 @@
+"""Whether callers may do what they ask for, by the policy in force."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from relay.core import validate
+from relay.core.errors import Denied
+from relay.core.trust.access import AccessPolicy
+from relay.core.trust.principals import caller
+from relay.core.trust.verbs import AccessVerb
+
+log = logging.getLogger(__name__)
+
+
+class Access:  # see 0107
+    """What `policy` says about the caller of the running task. Without a policy everything is allowed.
+
+    `denied` is called with the verb of each call that is denied.
+    """
+
+    def __init__(
+        self, policy: AccessPolicy | None = None, denied: Callable[[str], None] = lambda _: None
+    ) -> None:
+        self.policy = policy
+        self._denied = denied
+
+    def use(self, policy: AccessPolicy) -> None:
+        """Ask this policy from the next question on."""
+        self.policy = policy
+
+    def require(self, verb: AccessVerb, topic: str, *, field: str = "topic") -> None:
+        """Ask before anything is read, and before `Engine.admit`, which knows the topics.
+
+        Raises `Denied`, which is the same whether there is such a topic or not, and `InvalidField` for
+        what is no topic's name.
+        """
+        policy = self.policy
+        if policy is None:
+            return
+        validate.topic(field, topic)  # first, so that decisions about endless names are not remembered
+        principal = caller.get().name
+        if policy.decide(principal, verb, topic).allowed:
+            return
+        self._denied(verb.value)
+        log.info("a call was denied", extra={"principal": principal, "verb": verb.value, "topic": topic})
+        raise Denied(f"the policy does not give {principal} the verb {verb.value} on topic {topic!r}")
+
+    def allows(self, verb: AccessVerb, topic: str) -> bool:
+        """Whether the caller may do this, where an answer only leaves out what it may not see."""
+        policy = self.policy
+        return policy is None or policy.decide(caller.get().name, verb, topic).allowed

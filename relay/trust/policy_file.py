@@ -1,0 +1,193 @@
+"""Reads `policy.yaml`: rules that say which principals may do what to which topics."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import yaml
+
+from relay.core import validate
+from relay.core.errors import InvalidField
+from relay.core.trust.access import EVERY_TOPIC, AccessPolicy, AccessRule, Glob, principal_glob
+from relay.core.trust.verbs import AccessVerb
+from relay.trust.files import BadFile, Source, read
+
+SETTING = "policy_file"
+
+FIELDS = ("name", "principals", "topics", "verbs")
+MOST_RULES = 1_000
+MOST_PATTERNS = 1_000
+"""The most principals, or topics, of one rule."""
+MOST_CHARACTERS = 2_048
+"""The most characters of a pattern."""
+
+_T = TypeVar("_T")
+_TEXT = "tag:yaml.org,2002:str"
+
+
+class Problem(NamedTuple):
+    """What is wrong in a policy, and where: its line, from 1 on, and its field."""
+
+    line: int
+    field: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.field}: {self.problem}"
+
+
+class _Wrong(Exception):
+    def __init__(self, node: yaml.Node | None, field: str, problem: str) -> None:
+        super().__init__(problem)
+        self.problem = Problem(node.start_mark.line + 1 if node else 1, field, problem)
+
+
+class PolicyFile:
+    """A policy in a file. Add its `source` to a `Watch`; `use` is called with each policy that is read.
+
+    `stale` is whether the file holds something else than the policy in force, since it can't be used.
+    """
+
+    def __init__(self, path: Path, use: Callable[[AccessPolicy], None]) -> None:
+        self._path = path
+        self._use = use
+        self.stale = False
+        self.source = Source(SETTING, (path,), self.load)
+
+    def load(self) -> None:
+        """Read the file and put it to use. Raises `BadFile`, and changes nothing then."""
+        self.stale = True
+        self._use(read_policy(self._path))
+        self.stale = False
+
+
+def read_policy(path: Path) -> AccessPolicy:
+    """Read the policy in a file. Raises `BadFile` with a line for each problem."""
+    try:
+        text = read(SETTING, path).decode()
+    except UnicodeDecodeError:
+        raise BadFile(SETTING, path, "is not UTF-8 text") from None
+    policy, problems = parse(text)
+    if problems:
+        raise BadFile(SETTING, path, "is no policy:\n" + "\n".join(map(str, problems)))
+    return policy
+
+
+def parse(text: str) -> tuple[AccessPolicy, Sequence[Problem]]:
+    """The policy that a text says, of the rules that are right, and all that is wrong with it."""
+    try:
+        root = yaml.compose(text, yaml.SafeLoader)
+    except RecursionError:
+        return AccessPolicy(), [Problem(1, "rules", "is nested too deeply; see docs/how-to/policy.md")]
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        problem = "the text from here on is not valid YAML; look for indentation and quotes"
+        return AccessPolicy(), [Problem(mark.line + 1 if mark else 1, "rules", problem)]
+    problems: list[Problem] = []
+    rules: list[AccessRule] = []
+    names: dict[str, int] = {}
+    try:
+        for number, node in enumerate(_rules(root), 1):
+            try:
+                rule = _rule(node, number)
+                if rule.name in names:
+                    there = f"is that of the rule in line {names[rule.name]}, too; give each its own"
+                    raise _Wrong(node, f"rules[{number}].name", there)
+                names[rule.name] = node.start_mark.line + 1
+                rules.append(rule)
+            except _Wrong as wrong:
+                problems.append(wrong.problem)
+    except _Wrong as wrong:
+        problems.append(wrong.problem)
+    return AccessPolicy(rules), problems
+
+
+def _rules(root: yaml.Node | None) -> Sequence[yaml.Node]:
+    if root is None:
+        # Whoever empties a file by accident must not lock out everybody, or believe that all is allowed.
+        raise _Wrong(None, "rules", "is missing; write `rules: []` to deny everything")
+    found = _fields(root, "", ("rules",))
+    if "rules" not in found:
+        raise _Wrong(root, "rules", "is missing; write `rules: []` to deny everything")
+    rules = found["rules"]
+    if not isinstance(rules, yaml.SequenceNode):
+        raise _Wrong(rules, "rules", "must be a list; begin each rule with a -")
+    if len(rules.value) > MOST_RULES:
+        raise _Wrong(rules, "rules", f"has {len(rules.value)} entries; give at most {MOST_RULES:,}")
+    return list(rules.value)
+
+
+def _rule(node: yaml.Node, number: int) -> AccessRule:
+    place = f"rules[{number}]"
+    found = _fields(node, f"{place}.", FIELDS)
+    for name in FIELDS[1:]:
+        if name not in found:
+            raise _Wrong(node, f"{place}.{name}", "is missing; a rule has principals, topics and verbs")
+    name = f"rule {number}"
+    if "name" in found:
+        name = _text(found["name"], f"{place}.name")
+    principals = _listed(found, place, "principals", principal_glob)
+    topics = _listed(found, place, "topics", _topic_glob)
+    return AccessRule(name, principals, topics, frozenset(_listed(found, place, "verbs", _verb)))
+
+
+def _fields(node: yaml.Node, place: str, known: Sequence[str]) -> dict[str, yaml.Node]:
+    if not isinstance(node, yaml.MappingNode):
+        raise _Wrong(node, place.rstrip(".") or "rules", f"must be a mapping with {', '.join(known)}")
+    found: dict[str, yaml.Node] = {}
+    for key, value in node.value:
+        name = key.value if isinstance(key, yaml.ScalarNode) else ""
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            right = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+            raise _Wrong(key, f"{place}{name or '?'}", f"is not known here; {right}")
+        if name in found:
+            raise _Wrong(key, f"{place}{name}", "comes twice; write it once")
+        found[name] = value
+    return found
+
+
+def _listed(found: dict[str, yaml.Node], place: str, name: str, check: Callable[[str], _T]) -> list[_T]:
+    node, place = found[name], f"{place}.{name}"
+    if not isinstance(node, yaml.SequenceNode) or not node.value:
+        raise _Wrong(node, place, "must be a list with at least one entry, as in [orders]")
+    if len(node.value) > MOST_PATTERNS:
+        raise _Wrong(node, place, f"has {len(node.value)} entries; give at most {MOST_PATTERNS:,}")
+    return [_checked(each, f"{place}[{number}]", check) for number, each in enumerate(node.value, 1)]
+
+
+def _text(node: yaml.Node, field: str) -> str:
+    if not isinstance(node, yaml.ScalarNode) or node.tag != _TEXT or not node.value:
+        raise _Wrong(node, field, "must be text; put it in quotes")
+    if len(node.value) > MOST_CHARACTERS:
+        raise _Wrong(node, field, f"has {len(node.value)} characters; give at most {MOST_CHARACTERS:,}")
+    text: str = node.value
+    return text
+
+
+def _checked(node: yaml.Node, field: str, check: Callable[[str], _T]) -> _T:
+    text = _text(node, field)
+    try:
+        return check(text)
+    except ValueError as wrong:
+        raise _Wrong(node, field, f"{text!r} {wrong}") from None
+
+
+def _topic_glob(text: str) -> Glob:
+    if text != EVERY_TOPIC:
+        try:
+            validate.topic("topic", text)
+        except InvalidField as wrong:
+            raise ValueError(f"can't match a topic: {wrong.problem}") from None
+    return Glob(text)
+
+
+def _verb(text: str) -> AccessVerb:
+    try:
+        return AccessVerb(text)
+    except ValueError:
+        verbs = ", ".join(AccessVerb)
+        raise ValueError(f"is not a verb; write some of {verbs}") from None
