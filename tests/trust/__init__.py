@@ -1,0 +1,1 @@
+"""What proves and protects: keyrings and what they seal."""
