@@ -34,8 +34,9 @@ from relay.engine.reports.journal_trims import JournalTrims
 from relay.listeners import Listeners, listeners
 from relay.rpc import server as rpc
 from relay.rpc.push import push
-from relay.settings import Settings, doubtful
+from relay.settings import Settings, SettingsError, doubtful
 from relay.settings.keys import key_names
+from relay.store.codec.contents import PLAIN, Contents
 from relay.store.dispatch.promotions import KnownGroups, RedisPromotions
 from relay.store.dispatch.stream_groups import RedisGroups
 from relay.store.partitions.carrying import Carrier
@@ -69,6 +70,8 @@ from relay.telemetry.otel_env import METRICS, exporters
 from relay.telemetry.traces.tracing import Tracing
 from relay.trust.files import Watch
 from relay.trust.policy_file import PolicyFile
+from relay.trust.keyring import FileKeyring
+from relay.trust.keyring_file import KeyringError
 from relay.web.probes import probes
 from relay.web.routes import JsonApi
 from relay.web.server import HttpServer, serve_http, start_http
@@ -130,7 +133,7 @@ def leaves(group: BaseExceptionGroup[ServiceError]) -> list[ServiceError]:
 async def serve(settings: Settings, started: Started | None = None) -> None:
     """Start everything, call `started`, wait for a signal, drain, and stop. Raises `ServiceError` if it can't
     start."""
-    declared = declared_by(settings)
+    declared, keyring = declared_by(settings), keyring_by(settings)
     async with traced() as tracing, measured() as metrics, open_server(settings, metrics) as server:
         count = metrics.instruments
         watch = Watch(partial(taken_over, count))
@@ -140,7 +143,9 @@ async def serve(settings: Settings, started: Started | None = None) -> None:
         hints = RedisHints(server, on_refused_hint=HintRefusals(count, SystemClock(), "SUBSCRIBE"))
         policies = settings.policies()
         layouts = RedisLayouts(server, lambda topic: policies(topic).partitions)
-        engine = put_together(settings, server, hints, layouts, count, tracing)
+        engine = put_together(
+            settings, server, hints, layouts, count, tracing, contents_by(settings, keyring)
+        )
         metrics.look = engine.look
         metrics.gauges.suppressed = suppressed
         with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
@@ -154,6 +159,8 @@ async def serve(settings: Settings, started: Started | None = None) -> None:
                 tasks.start_soon(proving.run)
                 tasks.start_soon(layouts.run)
                 await tasks.start(engine.run)
+                if keyring is not None:
+                    tasks.start_soon(keyring.run)
                 if metrics.pushers:
                     tasks.start_soon(pushed, metrics)
                 answers = probes(engine, metrics, needs_redis=settings.http.ready_needs_redis)
@@ -244,12 +251,13 @@ def put_together(
     layouts: RedisLayouts,
     count: Instruments,
     tracing: Tracing,
+    contents: Contents = PLAIN,
 ) -> Engine:
     """Make the engine over its stores."""
     policies, known_groups = settings.policies(), KnownGroups()
-    topics = RedisTopics(server, largest=policies.largest)
+    topics = RedisTopics(server, largest=policies.largest, contents=contents)
     carrier = Carrier(server, lambda topic: policies(topic).durability)
-    timers = RedisStore(server, largest=policies.largest, arrive=carrier.arrive)
+    timers = RedisStore(server, largest=policies.largest, arrive=carrier.arrive, contents=contents)
     stores = Stores(
         PartitionedTimers(timers, topics, layouts, server, carrier),
         PartitionedTopics(topics, layouts, carrier),
@@ -260,7 +268,7 @@ def put_together(
         RedisPromotions(server, policies, known_groups=known_groups),
         RedisGroups(server, policies, known_groups=known_groups),
         RedisHeartbeats(server),
-        RedisRecurrences(server, carrier),
+        RedisRecurrences(server, carrier, contents),
         RedisCalendars(server),
         RedisClocks(server),
     )
@@ -405,6 +413,21 @@ async def unless_told_to_stop(
 def declared_by(settings: Settings) -> Declared:
     """Read the recurrences that the settings name a file of. Raises `SettingsError`."""
     return read_declared(Path(settings.recurrences.file)) if settings.recurrences.file else Declared()
+
+
+def keyring_by(settings: Settings) -> FileKeyring | None:
+    """Read the keyring that the settings name. Raises `SettingsError`."""
+    if not settings.sealing.keyring:
+        return None
+    try:
+        return FileKeyring(Path(settings.sealing.keyring))
+    except KeyringError as problem:
+        raise SettingsError([f"sealing.keyring: {problem}"]) from None
+
+
+def contents_by(settings: Settings, keyring: FileKeyring | None) -> Contents:
+    """How contents are stored, by the settings."""
+    return Contents(keyring, settings.policies().seals)
 
 
 async def declare(declared: Declared, engine: Engine) -> str:

@@ -38,7 +38,7 @@ function outcomes.release(r, now_us, detail, limits, find)
     r.suspect = string.find(flags, 's', 1, true) and 1 or 0 -- @rule release-clears-suspicion
   end
   if received then r.attempts = r.attempts + 1 end -- @rule release-counts
-  local wait = received and tonumber(delay) or 0 -- @rule unreceived-waits-for-nothing
+  local wait = (received or unsent) and tonumber(delay) or 0 -- @rule unreceived-waits-for-nothing
   return returned(r, now_us, wait, limits, received and 'the delivery ended without an outcome', find)
 end
 

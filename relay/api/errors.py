@@ -8,6 +8,7 @@ from google.rpc import code_pb2
 
 from relay.core.errors import (
     CalendarNotFound,
+    ContentSealed,
     Denied,
     DurabilityMissed,
     GivenUp,
@@ -65,6 +66,9 @@ KINDS: dict[type[ServiceError], ErrorKind] = {
     CalendarNotFound: ErrorKind(code_pb2.NOT_FOUND, 404, "not-found", "There is no such thing"),
     OtherVersion: ErrorKind(
         code_pb2.FAILED_PRECONDITION, 412, "other-version", "The recurrence has another version"
+    ),
+    ContentSealed: ErrorKind(
+        code_pb2.FAILED_PRECONDITION, 409, "sealed", "The content is sealed, and does not open here"
     ),
     TopicFull: ErrorKind(
         code_pb2.RESOURCE_EXHAUSTED, 429, "topic-full", "The topic holds as many timers as it may", 5

@@ -11,6 +11,7 @@
     ├── CalendarNotFound       no such calendar
     ├── OtherVersion           the recurrence has another version than the caller knows
     ├── TopicFull              the topic holds as many timers as it may
+    ├── ContentSealed          the content is sealed, and does not open here
     ├── TooMany                more waits or is held than the relay keeps
     ├── OutOfTime              the time that the caller gave is over; try again
     ├── PartlyDone             a call for several timers failed for some of them
@@ -138,6 +139,10 @@ class TopicFull(ServiceError):
     def of(cls, topic: str, limit: int) -> TopicFull:
         """Make the error with the topic's name and its `max_waiting`."""
         return cls(f"topic {topic!r} holds {limit} timers, which is its max_waiting; wait, or raise it")
+
+
+class ContentSealed(ServiceError):
+    """The content is sealed, and this relay can't open it."""
 
 
 class TooMany(ServiceError):

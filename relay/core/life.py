@@ -297,7 +297,7 @@ def _release(life: TimerLife, given: Given) -> Effect:
         life = replace(life, suspect=suspected(life, given.limits, counts=counts))
     elif not given.unsent:
         life = replace(life, suspect=given.suspect)
-    score = given.now + (given.retry_after or 0 if counts else 0)
+    score = given.now + (given.retry_after or 0 if counts or given.unsent else 0)
     error = "the delivery ended without an outcome"
     return _due_again(life, given, RecordKind.RELEASED, score, counts=counts, error=error)
 

@@ -103,7 +103,8 @@ class Again:
 class Ending:
     """How a lease ends.
 
-    `retry_after` (microseconds) goes with NACK, and with a RELEASE that was received. These go with RELEASE:
+    `retry_after` (microseconds) goes with NACK, and with a RELEASE that was received, or never sent. These go
+    with RELEASE:
     `received`, the application had received the call, so the attempt counts; `broken`, its stream broke, so
     the timer goes alone if it was lost before; `suspect`, it goes alone in any case; `unsent`, it was never
     sent, so not even the claim counts. `reason` goes with REJECT; `error` says why, for the dead letter.

@@ -70,7 +70,7 @@ class TopicPolicy:
     hold; 0 means any number. Rules of recurrences fire `min_recurrence_interval` apart, or further. A topic
     with a `journal` keeps its newest `journal_max_length` records. `dispatch` says where its due timers go; with a stream, `lease_ttl` is how
     long an entry may lie idle with a relay. `partitions` is the number that the topic has from its first
-    timer on. `durability` is what an OK means at least.
+    timer on. `durability` is what an OK means at least. With `sealing` payloads and headers are sealed.
     """
 
     polling_interval: float = 0.05
@@ -88,6 +88,7 @@ class TopicPolicy:
     min_recurrence_interval: float = 1.0
     journal: bool = False
     journal_max_length: int = 1_000_000
+    sealing: bool = False
     retry: RetryPolicy = RetryPolicy()
     dead_letters: DeadLetterPolicy = DeadLetterPolicy()
     partitions: int = 1
@@ -154,6 +155,10 @@ class Policies:
         asked = {f"topics.{topic}.durability": policy.durability for topic, policy in self.own.items()}
         asked["defaults.durability"] = self.default.durability
         return {setting: level for setting, level in asked.items() if level.waits}
+
+    def seals(self, topic: str) -> bool:
+        """Return whether the contents of a topic's timers are sealed."""
+        return self(topic).sealing
 
     def pushed(self) -> dict[str, TopicPolicy]:
         """Return the topics whose timers the relay pushes."""

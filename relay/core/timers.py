@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Self
 
 from relay.core.batch import Batch, columns_of
 from relay.core.dispatch import DispatchState
+from relay.core.trust.sealing import Unopened
 
 NO_HEADERS: Mapping[str, str] = {}
 
@@ -208,7 +209,8 @@ class ClaimedTimer(NamedTuple):
     its payload may be what kills its application. `approximate` says that `due` is
     a guess, since a foreign worker held the timer before. `readable` is false if the id is
     not UTF-8: no application can be given such a name. `claims` counts this claim and those before
-    it whose deliveries were sent. `proof` proves the lease if the claim's nonce does not.
+    it whose deliveries were sent. `proof` proves the lease if the claim's nonce does not. `unopened` says why
+    the content is empty, if it is sealed and does not open here: then no application is given the timer.
     """
 
     timer_id: str
@@ -223,6 +225,7 @@ class ClaimedTimer(NamedTuple):
     readable: bool = True
     claims: int = 1
     proof: bytes = b""
+    unopened: Unopened | None = None
 
 
 @columns_of(ClaimedTimer)
@@ -242,6 +245,7 @@ class ClaimedTimers(Batch[ClaimedTimer]):
     readable: list[bool]
     claims: list[int]
     proofs: list[bytes]
+    unopened: list[Unopened | None]
 
 
 def content_size(payload: bytes, headers: Mapping[str, str]) -> int:

@@ -13,6 +13,8 @@ _PLAIN = re.compile(r"[ -z|~]+")
 MAX_HEADER_BYTES = 64 * 1024
 MOST_PAYLOAD_BYTES = 64 << 20
 """The largest value of `max_payload_bytes`."""
+SEALED = "relay-sealed"
+"""The header by which a stored content says that it is sealed, and with which key. Callers may not."""
 MAX_OUTSTANDING = 100_000
 MAX_REASON_BYTES = 1024
 
@@ -70,14 +72,16 @@ def payload(value: bytes, limit: int, field: str = "payload") -> bytes:
 
 
 def headers(value: Mapping[str, str]) -> Mapping[str, str]:
-    """Check that names are not empty, and that names and values have at most 64 KiB of UTF-8 together. Raises
-    `InvalidField`."""
+    """Check that names are not empty nor Relay's own, and that names and values have at most 64 KiB of UTF-8
+    together. Raises `InvalidField`."""
     if not value:
         return value
     size = 0
     for key, text in value.items():
         if not key:
             raise InvalidField("headers", "has an empty name; name every header")
+        if key == SEALED:
+            raise InvalidField("headers", f"has {SEALED}, which is Relay's own; give it another name")
         size += _size("headers", key) + _size("headers", text)
     if size > MAX_HEADER_BYTES:
         raise InvalidField("headers", f"are {size} bytes long; at most {MAX_HEADER_BYTES} are allowed")

@@ -207,6 +207,15 @@ def dispatch_fits(dispatch: str, *, mode: str, group: str) -> None:
         raise Misfit("delivery.mode", "must be stream, since dispatch is list: workers take what is there")
 
 
+def sealing_fits(sealing: bool, dispatch: str) -> None:
+    """Refuse to seal what others than relays read. Raises `Misfit`."""
+    if sealing and dispatch != "lease":
+        raise Misfit(
+            "sealing",
+            f"must be false, since dispatch is {dispatch}, whose workers have no keys; or set it to lease",
+        )
+
+
 def durability(value: str) -> str:
     """Check a topic's durability. Raises `ValueError`."""
     try:

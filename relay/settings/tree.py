@@ -606,6 +606,13 @@ class PolicySettings(Section):
         ge=1,
         le=1_000_000_000,
     )
+    sealing: bool = field(
+        False,
+        "",
+        "Seal the payloads and headers of the topic's timers and recurrences, by the keyring of "
+        "`sealing.keyring`. What is there already stays as it is. Not with `dispatch: list` or `stream`. See "
+        "[sealing.md](../how-to/sealing.md).",
+    )
     delivery: DeliverySettings = DeliverySettings()
     retry: RetrySettings = RetrySettings()
     dead_letters: Annotated[DeadLetterSettings, BeforeValidator(rules.on_or_off)] = DeadLetterSettings()
@@ -615,6 +622,7 @@ class PolicySettings(Section):
     @model_validator(mode="after")
     def _times_fit(self) -> Self:
         rules.dispatch_fits(self.dispatch, mode=self.delivery.mode, group=self.stream.group)
+        rules.sealing_fits(self.sealing, self.dispatch)
         rules.partitions_fit(self.to_policy())
         rules.times_fit(self.to_policy())
         return self
@@ -646,6 +654,19 @@ class RecurrencesSettings(Section):
         "A file with a list of recurrences, as `relay recur apply` takes it; see "
         "[recurrences.md](../how-to/recurrences.md#in-a-file). Each is put before the relay serves; what is "
         "like this already, or in no entry, stays as it is. An entry that is wrong refuses the start.",
+    )
+
+
+class SealingSettings(Section):
+    """The keys by which payloads and headers are sealed and opened."""
+
+    keyring: str = field(
+        "",
+        "",
+        "The keyring's file, in YAML: `write`, the id of the key that seals, and `keys`, which maps ids to "
+        "`{file: PATH}` or `{base64: TEXT}`. It is read anew when it changes; one that is wrong leaves the "
+        "old keys in use. With it a relay opens what is sealed in any topic. See "
+        "[sealing.md](../how-to/sealing.md).",
     )
 
 
@@ -695,6 +716,7 @@ class Settings(BaseSettings):
         "[policy.md](../how-to/policy.md). Empty lets every caller do everything. A changed file is in use "
         "within seconds; one that can't be used leaves the policy before it in force, and refuses the start.",
     )
+    sealing: SealingSettings = SealingSettings()
 
     @classmethod
     def settings_customise_sources(
@@ -732,6 +754,17 @@ class Settings(BaseSettings):
             raise rules.Misfit(
                 "defaults.dispatch", "must be lease: name each topic with a list or a stream in topics"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _sealing_has_keys(self) -> Self:
+        entries = {
+            "defaults": self.defaults,
+            **{f"topics.{name}": each for name, each in self.topics.items()},
+        }
+        for path, policy in entries.items():
+            if policy.sealing and not self.sealing.keyring:
+                raise rules.Misfit(f"{path}.sealing", "needs a keyring; name its file in sealing.keyring")
         return self
 
     @model_validator(mode="after")

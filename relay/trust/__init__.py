@@ -1,1 +1,1 @@
-"""What listeners and their callers prove: certificates, tokens and JWTs, from files that are watched."""
+"""What proves and protects: certificates, tokens, JWTs, policies and keyrings, from files that are watched."""

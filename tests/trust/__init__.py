@@ -1,1 +1,1 @@
-"""Certificates, tokens and JWTs: what listeners and callers prove."""
+"""What proves and protects: certificates, tokens, JWTs, policies, keyrings."""

@@ -17,6 +17,7 @@ from relay.engine.delivery.leases import Lease, Leases
 from relay.engine.delivery.session import Session
 from relay.engine.delivery.settler import Settler
 from relay.engine.delivery.turns import Turns
+from relay.engine.delivery.unopened import UnopenedTimers
 from relay.telemetry.metrics.catalogue import CLAIMED, DELIVERED, RETRIED, UNDELIVERABLE
 from relay.telemetry.metrics.instruments import Instruments
 from relay.telemetry.traces.tracing import Tracing
@@ -44,6 +45,7 @@ class Dispatcher:
         self._tracing = tracing
         self._sessions: dict[str, list[Session]] = {}
         self._claimants: dict[str, Turns] = {}
+        self._unopened = UnopenedTimers(settler, instruments, clock, jitter)
         self._turn = 0
         self.claiming = 0
         """The number of claims that are under way."""
@@ -163,7 +165,10 @@ class Dispatcher:
         unreadable = [place for place, readable in enumerate(claim.timers.readable) if not readable]
         for place in unreadable:
             self._bury(leases[place])
-        for part in leases.without(unreadable):
+        closed = [place for place, why in enumerate(claim.timers.unopened) if why and place not in unreadable]
+        if closed:
+            self._unopened.take(leases, closed, claim)
+        for part in leases.without(sorted(unreadable + closed)):
             placed = self._place(topic, part)
             self.release(part[placed:])
         self._instruments.count(CLAIMED, topic, n=len(claim.timers))

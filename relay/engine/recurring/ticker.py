@@ -29,6 +29,8 @@ the event loop has other work."""
 LONGEST = 0.05
 """Seconds after which a look computes no further turn, for the same reason."""
 
+NOT_READ = "another version of Relay has written it, or it is sealed, and does not open with this keyring"
+
 GATHER = 0.02
 """The shortest time in seconds between two looks that each find something. Recurrences that fall due
 meanwhile share one."""
@@ -161,7 +163,7 @@ class Ticker:
         turns: list[Turn] = []
         instants, began = 0, self._clock.now()
         for name in due.unread:
-            self._cannot_read(name, StoreRefused("another version of Relay has written it"))
+            self._cannot_read(name, StoreRefused(NOT_READ))
         for each in due.kept:
             if turns and (instants > MOST_INSTANTS or self._clock.now() - began > LONGEST):
                 return turns, False

@@ -15,6 +15,7 @@ from typing import Any
 
 from relay.core.recurring.recurrence import Filling, LeftOut, Past, Recurrence, Standing
 from relay.core.recurring.rule import Rule
+from relay.core.timers import Content
 
 _RULE = tuple((each.name, each.default) for each in fields(Rule))
 _RECURRENCE = tuple(
@@ -24,9 +25,17 @@ _RECURRENCE = tuple(
 )
 
 
-def write_rule(wanted: Recurrence) -> bytes:
-    """Write what is to recur, without its id."""
+SEALED = "sealed"
+"""The field of a payload that is a sealed content. A relay that knows nothing of sealing finds an object
+where it wants a text, and leaves the recurrence to others."""
+
+
+def write_rule(wanted: Recurrence, sealed: bytes | None = None) -> bytes:
+    """Write what is to recur, without its id. `sealed` is its content, if that is sealed."""
     said = {"rule": _said(wanted.rule, _RULE), **_said(wanted, _RECURRENCE)}
+    if sealed is not None:
+        said.pop("content_type", None)
+        return _json(said | {"payload": {SEALED: b64encode(sealed).decode()}})
     if wanted.headers:
         said["headers"] = dict(sorted(wanted.headers.items()))
     if wanted.payload:
@@ -34,10 +43,36 @@ def write_rule(wanted: Recurrence) -> bytes:
     return _json(said)
 
 
-def read_rule(recurrence_id: str, text: bytes) -> Recurrence:
-    """Read what `write_rule` has written. Raises `ValueError`."""
+def sealed_in(text: bytes) -> bytes | None:
+    """The sealed content of what `write_rule` has written; None if it is not sealed. Raises `ValueError`."""
+    payload = _mapping(text).get("payload")
+    return b64decode(payload[SEALED]) if isinstance(payload, dict) else None
+
+
+def with_sealed(text: bytes, sealed: bytes) -> bytes:
+    """The same with this content in the place of the one that it has. Raises `ValueError`."""
+    said = _mapping(text)
+    for name in ("payload_base64", "headers", "content_type"):
+        said.pop(name, None)
+    return _json(said | {"payload": {SEALED: b64encode(sealed).decode()}})
+
+
+def unopened(_stored: bytes) -> Content:
+    """Read no sealed content. Raises `ValueError`."""
+    raise ValueError("the content is sealed")
+
+
+def read_rule(recurrence_id: str, text: bytes, opened: Callable[[bytes], Content] = unopened) -> Recurrence:
+    """Read what `write_rule` has written. `opened` reads a sealed content. Raises `ValueError`, and what
+    `opened` raises."""
     said = _mapping(text)
     rule, others = _values(_typed(dict)(said["rule"]), _RULE), _values(said, _RECURRENCE)
+    if isinstance(said.get("payload"), dict):
+        content = opened(b64decode(said["payload"][SEALED]))
+        others.pop("content_type", None)
+        return Recurrence(
+            recurrence_id, Rule(**rule), content.payload, content.headers, content.content_type, **others
+        )
     payload = said["payload"].encode() if "payload" in said else b64decode(said.get("payload_base64", ""))
     headers = {name: _typed(str)(value) for name, value in _typed(dict)(said.get("headers", {})).items()}
     return Recurrence(recurrence_id, Rule(**rule), payload, headers, **others)

@@ -133,7 +133,7 @@ class RedisGroups:  # see 0043
         policy = self._policy(topic)
         args: list[bytes | str | int] = []
         for each in settlements:
-            words = ending_words(each.ending)
+            words = ending_words(each.ending)  # what goes to a stream is never sealed
             for proof in each.proofs:
                 args += (*_entry(proof), *words)
         lease = micros(policy.lease_ttl)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from relay.core.errors import InvalidField, StoreRefused
+from relay.core.errors import ContentSealed, InvalidField, StoreRefused
 from relay.core.instants import to_score
 from relay.core.partitions import LEAVING, Layout, hashed, layout_of, own_name
 from relay.core.recurring.ends import Became
@@ -21,7 +21,10 @@ from relay.core.recurring.recurrence import (
     Turned,
 )
 from relay.core.recurring.turns import look_at
+from relay.core.timers import Content
+from relay.core.trust.sealing import DoesNotOpen, Unopened
 from relay.store.codec import envelope
+from relay.store.codec.contents import PLAIN, Contents
 from relay.store.codec.lease_record import text_of
 from relay.store.codec.recurrence_text import read_rule, read_standing, write_rule, write_standing
 from relay.store.partitions.carrying import Carrier, asking
@@ -50,8 +53,9 @@ class RedisRecurrences:
     its last occurrence: turns ask whether that is there.
     """
 
-    def __init__(self, server: Server, carrier: Carrier) -> None:
+    def __init__(self, server: Server, carrier: Carrier, contents: Contents = PLAIN) -> None:
         self._server = server
+        self._contents = contents
         self._carrier = carrier
 
     async def get(self, partition: str, recurrence_id: str) -> tuple[int, StoredRecurrence | None]:
@@ -62,8 +66,10 @@ class RedisRecurrences:
     async def _read(self, partition: str, recurrence_id: str) -> tuple[int, StoredRecurrence | None]:
         with asking(partition):
             now, *found = await self._server.call(recur.get(partition, [recurrence_id]))
-        kept, unread = _kept(found)
+        kept, unread = self._kept(partition, found)
         if unread and all(found[1:3]):
+            if (why := unread[recurrence_id]) is not None:
+                raise ContentSealed(f"the content of recurrence {recurrence_id!r} is {why}")
             problem = f"recurrence {recurrence_id!r} was written by another version of Relay, and this one"
             raise StoreRefused(f"{problem} can't read it; call a relay of that version")
         return int(now), kept[0] if kept else None
@@ -71,7 +77,8 @@ class RedisRecurrences:
     async def due(self, partition: str, limit: int, *, skip: int = 0) -> Due:
         """See `RecurrenceStore.due`. One script call."""
         now, following, *found = await self._server.call(recur.due(partition, limit, skip))
-        return Due(int(now), int(following) if following else None, *_kept(found))
+        kept, unread = self._kept(partition, found)
+        return Due(int(now), int(following) if following else None, kept, list(unread))
 
     async def turn(
         self, partition: str, turns: Sequence[Turn], now: int, *, max_waiting: int = 0
@@ -83,7 +90,7 @@ class RedisRecurrences:
             partition = layout_of(partition).filled(partition)
         args: list[Argument] = []
         for each in turns:
-            args += _turn_words(each, now)
+            args += self._turn_words(partition, each, now)
         with asking(partition):
             words = await self._server.call(recur.turn(partition, max_waiting, args))
         return [_TURNED[word] for word in words]
@@ -105,7 +112,7 @@ class RedisRecurrences:
             recur.Keeping(
                 recurrence.recurrence_id,
                 b"" if before is None else before.stamp,
-                write_rule(recurrence),
+                write_rule(recurrence, self._sealed(partition, recurrence)),
                 write_standing(standing),
                 NEVER if look is None else look,
                 0 if before is None else _next(before.standing),
@@ -184,7 +191,7 @@ class RedisRecurrences:
     ) -> tuple[list[StoredRecurrence], bytes | None]:
         """What can be read of a page, and the id at which it ends; None if there is no more."""
         _, more, *found = await self._server.call(recur.page(partition, limit, first, last))
-        kept, _ = _kept(found)
+        kept, _ = self._kept(partition, found)
         return kept, found[-4] if more else None
 
     async def _home(self, partition: str, recurrence_id: str) -> str:
@@ -199,42 +206,57 @@ class RedisRecurrences:
             await self._carrier.take(layout, partition, "c", [recurrence_id])
         return layout.filled(partition)
 
+    def _kept(
+        self, partition: str, flat: Sequence[bytes]
+    ) -> tuple[list[StoredRecurrence], dict[str, Unopened | None]]:
+        """What scripts say of recurrences, see `say_recurrence`; and the ids of those that can't be read,
+        with the reason if that is a sealed content. They stay as they are: another version may know better,
+        and another relay may have the key."""
+        kept, unread = list[StoredRecurrence](), dict[str, Unopened | None]()
+        for n in range(0, len(flat), 4):
+            name, rule, standing, stands = flat[n : n + 4]
+            timer_id = text_of(name)[0]
 
-def _kept(flat: Sequence[bytes]) -> tuple[list[StoredRecurrence], list[str]]:
-    """What scripts say of recurrences, see `say_recurrence`; and the ids of those that can't be read. They
-    stay as they are: another version may know better."""
-    kept, unread = list[StoredRecurrence](), list[str]()
-    for n in range(0, len(flat), 4):
-        name, rule, standing, stands = flat[n : n + 4]
-        try:
-            wanted, where = read_rule(name.decode(), rule), read_standing(standing)
-        except (ValueError, LookupError, TypeError, AttributeError):
-            unread.append(text_of(name)[0])
-        else:
-            kept.append(StoredRecurrence(wanted, where, stands == b"1", standing))
-    return kept, unread
+            def opened(stored: bytes, timer_id: str = timer_id) -> Content:
+                return envelope.decode(self._contents.opened(partition, timer_id, stored))
 
+            try:
+                wanted, where = read_rule(name.decode(), rule, opened), read_standing(standing)
+            except DoesNotOpen as failure:
+                unread[timer_id] = failure.why
+            except (ValueError, LookupError, TypeError, AttributeError):
+                unread[timer_id] = None
+            else:
+                kept.append(StoredRecurrence(wanted, where, stands == b"1", standing))
+        return kept, unread
 
-def _turn_words(turn: Turn, now: int) -> list[Argument]:
-    kept, wanted = turn.kept, turn.kept.recurrence
-    look = look_at(turn.standing, now)
-    words: list[Argument] = [
-        wanted.recurrence_id,
-        kept.stamp,
-        "1" if kept.stands else "",
-        write_standing(turn.standing),
-        NEVER if look is None else look,
-        _next(kept.standing),
-        _next(turn.standing),
-        _reasons(turn),
-        turn.cancel,
-        len(turn.occurrences),
-    ]
-    expires = "" if wanted.expires_after is None else f";x{wanted.expires_after}"
-    for each in turn.occurrences:
-        content = envelope.encode(wanted.payload, each.headers, wanted.content_type)
-        words += (each.timer_id, f"{to_score(each.due)!r}{expires}", content)
-    return words
+    def _sealed(self, partition: str, wanted: Recurrence) -> bytes | None:
+        """The content of a recurrence as it is stored if its topic is sealed."""
+        if not self._contents.seals(partition):
+            return None
+        return self._contents.encode(partition, wanted.recurrence_id, Content.of(wanted))
+
+    def _turn_words(self, partition: str, turn: Turn, now: int) -> list[Argument]:
+        kept, wanted = turn.kept, turn.kept.recurrence
+        look = look_at(turn.standing, now)
+        words: list[Argument] = [
+            wanted.recurrence_id,
+            kept.stamp,
+            "1" if kept.stands else "",
+            write_standing(turn.standing),
+            NEVER if look is None else look,
+            _next(kept.standing),
+            _next(turn.standing),
+            _reasons(turn),
+            turn.cancel,
+            len(turn.occurrences),
+        ]
+        expires = "" if wanted.expires_after is None else f";x{wanted.expires_after}"
+        for each in turn.occurrences:
+            content = Content(wanted.payload, each.headers, wanted.content_type)
+            stored = self._contents.encode(partition, each.timer_id, content)
+            words += (each.timer_id, f"{to_score(each.due)!r}{expires}", stored)
+        return words
 
 
 def _next(standing: Standing) -> float:

@@ -44,7 +44,8 @@ from relay.core.timers import (
     StoredTimer,
     TimerState,
 )
-from relay.store.codec import envelope, lease_record
+from relay.store.codec import lease_record
+from relay.store.codec.contents import PLAIN, Contents
 from relay.store.codec.lease_record import read_claimed, text_of, texts_of
 from relay.store.server.server import Server
 from relay.store.timeline.read_sizes import Largest, at_once, usual
@@ -60,7 +61,8 @@ Arrive = Callable[[Layout], Awaitable[None]]
 
 
 class RedisStore:
-    """A `TimerStore` on a Redis or Valkey server. `largest` says how large a topic's payloads may be."""
+    """A `TimerStore` on a Redis or Valkey server. `largest` says how large a topic's payloads may be,
+    `contents` which of them are sealed."""
 
     def __init__(
         self,
@@ -69,11 +71,13 @@ class RedisStore:
         park_grace: int = PARK_GRACE,
         largest: Largest = usual,
         arrive: Arrive | None = None,
+        contents: Contents = PLAIN,
     ) -> None:
         self._server = server
         self._arrive = arrive
         self._park_grace = park_grace
         self._largest = largest
+        self._contents = contents
 
     async def ping(self) -> None:
         """Ask for a sign of life. Raises `StoreError`."""
@@ -92,7 +96,9 @@ class RedisStore:
         whens = map(
             when_words, new.dues, new.delays, new.expires, new.expires_after, new.intents, new.conditions
         )
-        contents = map(envelope.encode, new.payloads, new.headers, new.content_types)
+        contents = self._contents.encode_all(
+            topic, new.timer_ids, new.payloads, new.headers, new.content_types
+        )
         args: Iterable[bytes | str] = chain.from_iterable(zip(new.timer_ids, whens, contents, strict=True))
         packed, *others = await self._server.call(timeline.schedule(topic, max_waiting, args, deadlines))
         unknown = iter(from_scores(struct.unpack(f"<{len(packed) // 8}d", packed)))
@@ -131,7 +137,7 @@ class RedisStore:
         if not reply:
             return None
         score, record, stored = reply
-        return _stored(timer_id, float(score), record, envelope.decode(stored))
+        return _stored(timer_id, float(score), record, self._contents.decode(topic, timer_id, stored))
 
     async def claim(self, topic: str, request: ClaimRequest) -> Claim:
         """See `TimerStore.claim`. One script call."""
@@ -145,7 +151,7 @@ class RedisStore:
         )
         deaths = reply.deaths
         return Claim(
-            timers=_claimed(reply.timers),
+            timers=_claimed(reply.timers, topic, self._contents),
             now=int(reply.now),
             next=from_score(float(reply.following)) if reply.following else None,
             deadline=from_score(float(reply.deadline)),
@@ -168,7 +174,8 @@ class RedisStore:
             first = reply.following
         now = int(reply.now)
         deadline = from_score(float(reply.deadline)) if reply.deadline else now
-        return Claim(_claimed(reply.timers), now=now, next=None, deadline=deadline)
+        timers = _claimed(reply.timers, topic, self._contents)
+        return Claim(timers, now=now, next=None, deadline=deadline)
 
     async def settle(
         self, topic: str, settlements: Sequence[Settlement], *, limits: Limits = NO_LIMITS
@@ -176,13 +183,24 @@ class RedisStore:
         """See `TimerStore.settle`. One script call."""
         args: list[bytes | str | int] = []
         for each in settlements:
-            timer_ids = each.timer_ids
-            args += (each.nonce, *ending_words(each.ending), len(timer_ids), *timer_ids)
+            for timer_ids in self._alike(topic, each):
+                words = ending_words(each.ending, self._encoded(topic, timer_ids[0]))
+                args += (each.nonce, *words, len(timer_ids), *timer_ids)
         _, *others = await self._server.call(timeline.settle(topic, limits, args))
         results: list[Settled] = [Verdict.OK] * sum(len(each.timer_ids) for each in settlements)
         for place, word in zip(others[::2], others[1::2], strict=True):
             results[place - 1] = SETTLED[word]
         return results
+
+    def _alike(self, topic: str, settlement: Settlement) -> Sequence[Sequence[str]]:
+        """The timers of a settlement, by what is written of them: a sealed content is for one timer."""
+        again = settlement.ending.again
+        if again is None or again.content is None or not self._contents.seals(topic):
+            return [settlement.timer_ids]
+        return [[timer_id] for timer_id in settlement.timer_ids]
+
+    def _encoded(self, topic: str, timer_id: str) -> Encode:
+        return lambda content: self._contents.encode(topic, timer_id, content)
 
     async def extend(self, topic: str, extensions: Sequence[Extension], *, lease: int) -> list[Verdict]:
         """See `TimerStore.extend`. One script call."""
@@ -236,19 +254,28 @@ _CHANGES = {change.value.encode(): Changed(change, change is Change.IN_FLIGHT) f
 }
 
 
-def ending_words(ending: Ending) -> tuple[str, str | bytes]:
+Encode = Callable[[Content], bytes]
+"""Makes what is stored of a new content."""
+
+
+def plain(content: Content) -> bytes:
+    """Make what is stored where nothing is sealed."""
+    return PLAIN.encode("", "", content)
+
+
+def ending_words(ending: Ending, encode: Encode = plain) -> tuple[str, str | bytes]:
     """The verb and the detail of an ending; see `timeline/settle.lua`."""
     if ending.verb is _ACK:
         return "ack", ""
     try:
-        return ending.verb.value, _detail(ending)
+        return ending.verb.value, _detail(ending, encode)
     except struct.error:
         # A foreign writer's headers may be longer than an envelope of ours can hold. What goes with
         # it in this call is not to suffer; it comes again, and dies with these words in the end.
         return Verb.NACK.value, ";the new payload can't be stored: a header is over 65,535 bytes"
 
 
-def _detail(ending: Ending) -> str | bytes:
+def _detail(ending: Ending, encode: Encode) -> str | bytes:
     verb, retry_after = ending.verb, ending.retry_after
     if verb is Verb.NACK:
         return f"{'' if retry_after is None else retry_after};{ending.error}"
@@ -259,12 +286,12 @@ def _detail(ending: Ending) -> str | bytes:
         return f"{ending.reason.value};{ending.error}"
     if verb is Verb.RESCHEDULE and ending.again is not None:
         again = ending.again
-        stored = b"" if again.content is None else envelope.encode(**again.content.fields())
+        stored = b"" if again.content is None else encode(again.content)
         return f"{when_words(again.due, again.delay)};".encode() + stored
     return ""
 
 
-def _claimed(flat: Sequence[bytes]) -> ClaimedTimers:
+def _claimed(flat: Sequence[bytes], topic: str, contents: Contents) -> ClaimedTimers:
     """Return the timers of a claim, each with timer_id, record and envelope. There are many, and each further
     call for one of them is expensive."""
     if not flat:
@@ -273,7 +300,7 @@ def _claimed(flat: Sequence[bytes]) -> ClaimedTimers:
     suspect, approximate, attempts, claims, dues, occurrences = zip(
         *map(read_claimed, flat[1::3]), strict=True
     )
-    payloads, headers, content_types = envelope.decode_all(flat[2::3])
+    (payloads, headers, content_types), closed = contents.decode_all(topic, timer_ids, flat[2::3])
     # Those claimed for the first time share theirs.
     occurred = {each: each.hex() for each in set(occurrences)}
     named = zip(timer_ids, occurrences, strict=True)
@@ -290,6 +317,9 @@ def _claimed(flat: Sequence[bytes]) -> ClaimedTimers:
         suspect=[each == 1 for each in suspect],
         readable=readable,
         claims=list(claims),
+        unopened=[closed.get(place) for place in range(len(timer_ids))]
+        if closed
+        else [None] * len(timer_ids),
     )
 
 

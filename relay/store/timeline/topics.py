@@ -9,7 +9,7 @@ from typing import Literal
 from relay.core.errors import InvalidField
 from relay.core.instants import LATEST, from_score
 from relay.core.timers import Change, DeadLetter, DeadPage, TopicStats
-from relay.store.codec import envelope
+from relay.store.codec.contents import PLAIN, Contents
 from relay.store.codec.lease_record import text_of
 from relay.store.server.server import Server
 from relay.store.timeline.read_sizes import Largest, at_once, usual
@@ -31,9 +31,10 @@ _ENTRY = re.compile(r"[0-9]{1,19}-[0-9]{1,19}")
 class RedisTopics:
     """A `TopicStore` on a Redis or Valkey server; arguments as of `RedisStore`."""
 
-    def __init__(self, server: Server, *, largest: Largest = usual) -> None:
+    def __init__(self, server: Server, *, largest: Largest = usual, contents: Contents = PLAIN) -> None:
         self._server = server
         self._largest = largest
+        self._contents = contents
         self._places: dict[str, tuple[Literal["payloads", "leases"], bytes | str]] = {}
         """Where the search for orphans goes on in each topic: the hash and its cursor."""
 
@@ -84,7 +85,9 @@ class RedisTopics:
         size = at_once(self._largest(topic))
         more, *flat = await self._server.call(people.letters(topic, limit, cursor, PAGE_BYTES, size))
         letters = [
-            _letter(flat[i], dict(zip(flat[i + 1][::2], flat[i + 1][1::2], strict=True)))
+            _letter(
+                flat[i], dict(zip(flat[i + 1][::2], flat[i + 1][1::2], strict=True)), topic, self._contents
+            )
             for i in range(0, len(flat), 2)
         ]
         return DeadPage(letters, letters[-1].dead_id if more else "")
@@ -93,7 +96,10 @@ class RedisTopics:
         """See `TopicStore.dead_letter`. One XRANGE."""
         _check(dead_id)
         found = await self._server.ask("XRANGE", self._server.keys.key("dead", topic), dead_id, dead_id)
-        return _letter(*found[0]) if found else None
+        if not found:
+            return None
+        name, fields = found[0]
+        return _letter(name, fields, topic, self._contents)
 
     async def redrive(self, topic: str, dead_ids: Sequence[str]) -> list[Change]:
         """See `TopicStore.redrive`. A script call for some at a time."""
@@ -175,9 +181,9 @@ def _stats(topic: str, reply: people.StatsReply) -> TopicStats:
     )
 
 
-def _letter(name: bytes, fields: Mapping[bytes, bytes]) -> DeadLetter:
+def _letter(name: bytes, fields: Mapping[bytes, bytes], topic: str, contents: Contents) -> DeadLetter:
     timer_id = text_of(fields[b"timer_id"])[0]
-    held = envelope.decode(fields.get(b"envelope", b""))
+    held = contents.decode(topic, timer_id, fields.get(b"envelope", b""))
     return DeadLetter(
         dead_id=name.decode(),
         timer_id=timer_id,

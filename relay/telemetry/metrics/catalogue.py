@@ -118,6 +118,11 @@ ORPHANS = counter("relay.timers.orphans", "{timer}", "Entries removed since thei
 UNDELIVERABLE = counter(
     "relay.timers.undeliverable", "{timer}", "Timers that died since no application can be given their id."
 )
+PARKED = counter(
+    "relay.timers.parked",
+    "{timer}",
+    "Timers put aside, each time, since the keyring lacks the key that they are sealed with.",
+)
 JOURNAL_TRIMMED = counter(
     "relay.journal.trimmed", "{record}", "Records of the journal removed by journal_max_length."
 )

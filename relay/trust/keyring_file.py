@@ -1,0 +1,98 @@
+"""Reads a keyring's file.
+
+    write: k2026-11          the key that seals; all others only open
+    keys:
+      k2026-11: {file: k2026-11.key}     32 bytes, or their base64; beside this file, or an absolute path
+      k2026-05: {base64: "…"}            32 bytes in base64
+
+JSON of this form is YAML, and is read as well. No message quotes a key.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from relay.trust.ciphers import KEY_BYTES
+
+MOST_BYTES = 1 << 20
+MOST_KEYS = 100
+
+_KEY_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
+class KeyringError(ValueError):
+    """A keyring's file is wrong. The message names file and field, and says what to do."""
+
+
+def read_keyring(file: Path) -> tuple[str, Mapping[str, bytes]]:
+    """Return the id of the key that seals, and all keys by id. Raises `KeyringError`."""
+    try:
+        tree = yaml.safe_load(_read(file, file))
+    except yaml.YAMLError as problem:
+        mark = getattr(problem, "problem_mark", None)
+        where = f" at line {mark.line + 1}" if mark is not None else ""
+        raise KeyringError(f"{file}: is not YAML{where}; give write and keys") from None
+    except UnicodeDecodeError:
+        raise KeyringError(f"{file}: is not text; give YAML with write and keys") from None
+    if not isinstance(tree, dict) or tree.keys() != {"write", "keys"}:
+        raise KeyringError(f"{file}: must have the fields write and keys, and no others")
+    keys, writes = tree["keys"], tree["write"]
+    if not isinstance(keys, dict) or not 1 <= len(keys) <= MOST_KEYS:
+        raise KeyringError(f"{file}: keys: must map ids to keys, from 1 to {MOST_KEYS} of them")
+    found = {_key_id(file, key_id): _key(file, key_id, said) for key_id, said in keys.items()}
+    if writes not in found:
+        raise KeyringError(f"{file}: write: must be the id of a key that keys has")
+    return writes, found
+
+
+def _key_id(file: Path, key_id: Any) -> str:
+    if not isinstance(key_id, str) or not _KEY_ID.fullmatch(key_id):
+        raise KeyringError(
+            f"{file}: keys: an id must be 1 to 64 letters, digits, '.', '_' or '-', and in quotes if it is a "
+            "number"
+        )
+    return key_id
+
+
+def _key(file: Path, key_id: str, said: Any) -> bytes:
+    field = f"{file}: keys.{key_id}"
+    if not isinstance(said, dict) or len(said) != 1 or not isinstance(next(iter(said.values())), str):
+        raise KeyringError(f"{field}: must be either {{file: PATH}} or {{base64: TEXT}}")
+    kind, value = next(iter(said.items()))
+    if kind == "file":
+        raw = _read(file.parent / value, f"{field}.file")
+        return raw if len(raw) == KEY_BYTES else _decoded(raw, f"{field}.file")
+    if kind == "base64":
+        return _decoded(value.encode(), f"{field}.base64")
+    raise KeyringError(f"{field}: must be either {{file: PATH}} or {{base64: TEXT}}")
+
+
+def _decoded(text: bytes, field: str) -> bytes:
+    try:
+        key = base64.b64decode(text.strip(), validate=True)
+    except (binascii.Error, ValueError):
+        key = b""
+    if len(key) != KEY_BYTES:
+        raise KeyringError(
+            f"{field}: must be {KEY_BYTES} bytes in base64; make some by: "
+            f"head -c {KEY_BYTES} /dev/urandom | base64"
+        )
+    return key
+
+
+def _read(file: Path, field: object) -> bytes:
+    try:
+        with file.open("rb") as opened:
+            raw = opened.read(MOST_BYTES + 1)
+    except OSError as problem:
+        raise KeyringError(f"{field}: can't be read: {problem.strerror or 'it is no file'}") from None
+    if len(raw) > MOST_BYTES:
+        raise KeyringError(f"{field}: has more than {MOST_BYTES} bytes; name a file of a key or a keyring")
+    return raw
