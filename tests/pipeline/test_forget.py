@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
@@ -45,11 +46,11 @@ def test_a_timer_is_gone_from_every_file(spark: SparkSession, tmp_path: Path) ->
     lake.compact()
     draft = place / "part-draft.parquet"
     draft.write_bytes(next(place.glob("part-*.parquet")).read_bytes())
-    asked = ("a.1",), ("b",), (str(out),)
-    told = forget_job.run(spark, None, Forget(str(place), "t", *asked, dry_run=True))
+    job = Forget("t", lake=str(place), ids=("a.1",), prefixes=("b",), audits=(str(out),))
+    told = forget_job.run(spark, None, replace(job, dry_run=True))
     assert told.counts["records"] == records
     assert (out / "report.html").exists()
-    told = forget_job.run(spark, None, Forget(str(place), "t", *asked))
+    told = forget_job.run(spark, None, job)
     assert (told.counts["timers"], told.counts["records"]) == (len(erased), records)
     assert lake.state().dropped == {"t": records}
     assert lake.rows(topics=["t"]).count() == count(journal) - records
@@ -63,14 +64,16 @@ def test_a_timer_is_gone_from_every_file(spark: SparkSession, tmp_path: Path) ->
         if row["topic"] == "t"
     }
     assert of_t - {None} == before - erased
-    again = forget_job.run(spark, None, Forget(str(place), "t", *asked))
+    again = forget_job.run(spark, None, job)
     assert again.counts == {"timers": 0, "records": 0, "audit_rows": 0}
 
 
 def test_what_is_asked_for_is_checked(spark: SparkSession, tmp_path: Path) -> None:
-    """A lake that is there, and timers: an empty prefix would be all of them."""
+    """A lake or a store that is there, and timers: an empty prefix would be all of them."""
     with pytest.raises(InvalidField, match="has none"):
-        forget_job.run(spark, None, Forget(str(tmp_path), "t", ("a",)))
+        forget_job.run(spark, None, Forget("t", lake=str(tmp_path), ids=("a",)))
+    with pytest.raises(InvalidField, match="has no rows"):
+        forget_job.run(spark, None, Forget("t", cold=str(tmp_path), ids=("a",)))
     for prefixes in ((), ("",)):
         with pytest.raises(InvalidField, match="is missing"):
-            forget_job.run(spark, None, Forget(str(tmp_path), "t", (), prefixes))
+            forget_job.run(spark, None, Forget("t", lake=str(tmp_path), prefixes=prefixes))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,6 +16,8 @@ from relay.pipeline.cold import old_store
 from relay.pipeline.cold.old_store import Moved, OldStore
 from relay.pipeline.cold.store import ColdStore
 from relay.pipeline.cold.table import Table
+from relay.pipeline.jobs import migrate_cold
+from relay.pipeline.jobs.migrate_cold import MigrateCold
 from relay.pipeline.spark.files import Files
 from tests.pipeline.cold_world import HOUR, ColdWorld
 
@@ -85,7 +88,11 @@ def moved(old: Old) -> Moved:
 def test_what_rests_is_moved(old: Old) -> None:
     """And comes once; a write that was not settled is finished by a sweep, and then comes, too."""
     world = old.world
-    assert moved(old) == Moved(topics=1, rows=1, unsettled=1)
+    job = MigrateCold(str(old.path), str(world.path))
+    told = migrate_cold.run(world.spark, None, replace(job, dry_run=True))
+    assert told.counts == {"topics": 1, "rows": 4}
+    told = migrate_cold.run(world.spark, None, job)
+    assert told.counts == {"topics": 1, "rows": 1, "unfinished_writes": 1}
     assert [write.topics for write in world.cold.state().unsettled] == [{world.topic: 3}]
     assert moved(old) == Moved(topics=1, rows=1, unsettled=1), "a second move brings nothing"
     swept = world.sweep(horizon=None)
@@ -151,3 +158,16 @@ def test_a_sweep_that_was_not_finished(old: Old) -> None:
     old.plan(3, "sweep", None)
     with pytest.raises(InvalidField, match="unfinished sweep"):
         moved(old)
+
+
+def test_stores_that_are_none(old: Old, tmp_path: Path) -> None:
+    """An old store where a new one is meant, and the other way round, and one for both."""
+    spark, path = old.world.spark, str(old.path)
+    with pytest.raises(InvalidField, match="migrate-cold"):
+        ColdStore(spark, path).state()
+    for job, why in (
+        (MigrateCold(path, f"{path}/"), "another folder"),
+        (MigrateCold(str(tmp_path / "x"), path), "no rows"),
+    ):
+        with pytest.raises(InvalidField, match=why):
+            migrate_cold.run(spark, None, job)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import duckdb
 import pytest
 from deltalake import DeltaTable
 
-from relay.core.errors import InvalidField
 from relay.pipeline.audit import presence
 from relay.pipeline.cold import staging, upkeep
 from relay.pipeline.cold.forgetting import forget
@@ -17,6 +17,8 @@ from relay.pipeline.cold.store import ColdStore
 from relay.pipeline.cold.sweep import now
 from relay.pipeline.cold.sweep_options import Swept
 from relay.pipeline.cold.table import TableGone
+from relay.pipeline.jobs import forget as forget_job
+from relay.pipeline.jobs.forget import Forget
 from relay.pipeline.spark.session import configured
 from tests.pipeline.cold_world import HOUR, ColdWorld
 
@@ -159,13 +161,17 @@ def test_timers_are_forgotten(world: ColdWorld) -> None:
     world.write([("user-1", SOON), ("user-2", LATER), ("other", LATER)])
     world.write([("user-1", LATER)])
     world.cancel("user-1", "user-2")
-    assert forget(world.cold, world.topic, prefix="user-") == 3, "the cancels hold off what is under way"
+    users = Forget(world.topic, cold=str(world.path), prefixes=("user-",))
+    told = forget_job.run(world.spark, None, replace(users, dry_run=True))
+    assert told.counts == {"cold_rows": 3}
+    assert forget(world.cold, users.timers) == 3, "the cancels hold off what is under way"
     assert rows(world) == ["other", "user-1", "user-2"]
     world.write([("user-1", SOON)], version=slow)
     assert world.sweep(horizon=None).loaded == 1
     assert world.live() == {"other": LATER}
-    assert forget(world.cold, world.topic, ["user-1", "user-2", "nobody"]) == 3
+    named = Forget(world.topic, cold=str(world.path), ids=("user-1", "user-2", "nobody"))
+    assert forget_job.run(world.spark, None, named).counts == {"cold_rows": 3}
     assert rows(world) == ["other"]
-    assert forget(world.cold, "elsewhere", ["other"]) == 0
-    with pytest.raises(InvalidField, match="timer_id"):
-        forget(world.cold, world.topic)
+    assert forget_job.run(world.spark, None, replace(named, topic="elsewhere", ids=("other",))).counts == {
+        "cold_rows": 0
+    }

@@ -29,7 +29,7 @@ from urllib.parse import urlsplit
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from relay.core.errors import ServiceError
+from relay.core.errors import InvalidField, ServiceError
 from relay.pipeline.cold.plans import Done, Known, Plans
 from relay.pipeline.cold.table import Table
 from relay.pipeline.cold.taken import EVER
@@ -238,8 +238,8 @@ class ColdStore:
     def _settled_behind(self, last: int) -> dict[int, int]:
         """Return the versions of writes that were settled after a number, by their numbers."""
         found: dict[int, int] = {}
-        for name in self.files.names(SETTLED):
-            if name[0] == "." or not name.endswith(".json") or int(name[:12]) <= last:
+        for name in self._small_files(SETTLED):
+            if int(name[:12]) <= last:
                 continue
             text = self.files.read(f"{SETTLED}/{name}")
             if text is not None:
@@ -247,9 +247,18 @@ class ColdStore:
         return found
 
     def versions(self, folder: str) -> frozenset[int]:
-        """List versions that have a file, without drafts, which a killed job leaves beside them."""
-        names = self.files.names(folder)
-        return frozenset(int(name[:-5]) for name in names if name[0] != "." and name.endswith(".json"))
+        """List versions that have a file."""
+        return frozenset(int(name[:-5]) for name in self._small_files(folder))
+
+    def _small_files(self, folder: str) -> list[str]:
+        """List files without drafts, which a killed job leaves beside them. Raises `InvalidField` for a store
+        of the first format, whose names have a dash."""
+        names = [name for name in self.files.names(folder) if name[0] != "." and name.endswith(".json")]
+        if any("-" in name for name in names):
+            raise InvalidField(
+                "cold", f"{self.place} is from before Delta: move it with relay pipeline migrate-cold"
+            )
+        return names
 
     def _manifest(self, version: int) -> Write | None:
         text = self.files.read(f"{COMMITS}/{name_of(version)}")
