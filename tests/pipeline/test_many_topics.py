@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from relay.pipeline.cold import upkeep
+from relay.core.instants import SECOND
+from relay.pipeline.cold import topic_marks, upkeep
 from relay.pipeline.cold.plans import Plan
 from relay.pipeline.cold.retiring import retire
 from relay.pipeline.cold.sweep import Sweep, TopicRefused, now
@@ -17,6 +20,7 @@ from relay.pipeline.cold.topic_marks import SweepBusy
 from relay.store.codec import envelope
 from relay.store.keys import KeyNames
 from tests.pipeline.cold_world import HOUR, OPTIONS, ColdWorld
+from tests.worlds.waiting import eventually
 
 if TYPE_CHECKING:
     from tests.keyspace import Keyspace
@@ -81,6 +85,29 @@ def test_a_busy_topic_is_left_out(worlds: list[ColdWorld]) -> None:
     assert swept(one).run().loaded == 1
     assert two.live() == {"a": SOON}
     assert all(each.whole() for each in worlds)
+
+
+def test_marks_are_kept_while_others_are_waited_for(
+    worlds: list[ColdWorld], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One topic's marks are open, another's are held by a sweep that ends. The wait may be longer than marks
+    are a driver's own."""
+    first, second = sorted(worlds, key=lambda world: world.topic)[:2]
+    busy = swept(first, wait=0.0, lock=3600 * SECOND)
+    busy._marks.open([second.topic], "1", 0.0)
+
+    def until() -> float:
+        held: bytes = first.raw.hget(first.marks, "until")  # type: ignore[assignment]
+        return float(held)
+
+    def wait(_seconds: float) -> None:
+        opened = until()
+        eventually(lambda: until() > opened, "the open marks are kept")
+        busy._marks.close_all(())
+
+    monkeypatch.setattr(topic_marks, "time", SimpleNamespace(monotonic=time.monotonic, sleep=wait))
+    opened = swept(first, wait=2 * 3600.0)._marks.open([first.topic, second.topic], "1", 2 * 3600.0)
+    assert opened.marks.keys() == {first.topic, second.topic}
 
 
 def test_a_topic_that_redis_refuses(worlds: list[ColdWorld]) -> None:

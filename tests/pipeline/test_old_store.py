@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import functions as f
 
 from relay.core.errors import InvalidField
-from relay.pipeline.cold import old_store
+from relay.pipeline.cold import old_store, upkeep
 from relay.pipeline.cold.old_store import Moved, OldStore
 from relay.pipeline.cold.store import ColdStore
 from relay.pipeline.cold.table import Table
@@ -106,7 +106,7 @@ def test_what_rests_is_moved(old: Old) -> None:
 def test_a_move_that_is_killed(
     old: Old, monkeypatch: pytest.MonkeyPatch, killed: tuple[type, str], behind: bool
 ) -> None:
-    """Run again, it goes on: each row is there once."""
+    """Run again, it goes on: each row is there once. An upkeep meanwhile takes nothing of it for dead."""
     where, name = killed
     step: Callable[..., object] = getattr(where, name)
 
@@ -119,6 +119,7 @@ def test_a_move_that_is_killed(
         patched.setattr(where, name, die)
         with pytest.raises(KeyboardInterrupt):
             moved(old)
+    upkeep.keep_small(old.world.cold, old.world.at, keep=0)
     moved(old)
     assert sorted(row.timer_id for row in old.world.cold.table.rows().collect()) == [
         "again",
@@ -128,6 +129,14 @@ def test_a_move_that_is_killed(
     ]
     assert old.world.sweep(horizon=None, silent=0).loaded == 3
     assert set(old.world.live()) == {"rests", "again", "new"}
+
+
+def test_two_stores_move_into_one(old: Old, tmp_path: Path) -> None:
+    """One after the other."""
+    other = Old(old.world, tmp_path / "other")
+    other.write(7, {"of another": LATER})
+    assert (moved(old).rows, moved(other).rows, moved(other).rows) == (1, 1, 1)
+    assert old.world.sweep(horizon=None, silent=0).loaded == 4
 
 
 def test_a_move_into_a_store_that_is_in_use(old: Old) -> None:

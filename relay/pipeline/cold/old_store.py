@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from hashlib import md5
 from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
@@ -21,12 +22,11 @@ from pyspark.sql import functions as f
 
 from relay.core.errors import InvalidField
 from relay.pipeline.cold.intents import rank
-from relay.pipeline.cold.store import BEGUN, ColdStore, name_of
+from relay.pipeline.cold.store import BEGUN, MOVES, STORE, ColdStore, name_of
 from relay.pipeline.spark.files import Files
 
 SCHEMA = "timer_id string, version long, due_us long, expires_us long, envelope binary"
 NAMES = tuple(part.split()[0] for part in SCHEMA.split(", "))
-ARRIVED = "moved.json"
 COUNTED = ("topic", "timer_id", "due_us", "expires_us", "envelope")
 
 
@@ -65,6 +65,9 @@ class OldStore:
         for folder in self._files.names("plans"):
             self._add_plans(f"plans/{folder}")
         self.topics = sorted({file.topic for file in self.files})
+        told = self._read(STORE)
+        self.name: str = told["name"] if told else md5(self._files.root.encode()).hexdigest()
+        """The store's name; before it had one, that of its path."""
 
     def _add_plans(self, folder: str) -> None:
         for number in self._files.names(folder):
@@ -117,17 +120,20 @@ def move(old: OldStore, cold: ColdStore) -> Moved:
         return Moved()
     version = max(file.version for file in old.files) + 1
     waiting = sorted({file.version for file in old.files if not file.settled})
-    if cold.files.read(ARRIVED) is None:
+    arrived = f"{MOVES}/{old.name}.arrived.json"
+    if cold.files.read(arrived) is None:
+        # Their versions are as old as the writes: without this file an upkeep beside us takes them for dead.
+        cold.files.publish(f"{MOVES}/{old.name}.json", json.dumps({"versions": [version, *waiting]}))
         for each in (version, *waiting):
             cold.files.publish(f"{BEGUN}/{name_of(each)}", "{}")
-        cold.files.publish(ARRIVED, json.dumps(asdict(_arrived(old, cold, version, waiting))))
+        cold.files.publish(arrived, json.dumps(asdict(_arrived(old, cold, version, waiting))))
     for each in (*waiting, version):
         if each in cold.state().known.uncommitted:
             cold.commit(each)
     write = cold.state().commits.get(version)
     if write is not None:
         cold.settle(write)
-    return Moved(**json.loads(cold.files.read(ARRIVED) or "{}"))
+    return Moved(**json.loads(cold.files.read(arrived) or "{}"))
 
 
 def _arrived(old: OldStore, cold: ColdStore, version: int, waiting: Sequence[int]) -> Moved:

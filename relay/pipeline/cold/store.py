@@ -7,6 +7,7 @@
     COLD/store.json                     the store's name, by which Redis knows whose sweep it is
     COLD/plans/00000007/…               what sweeps do with it; see `plans`
     COLD/staged/…                       rows on their way to Redis; see `staging`
+    COLD/moves/<name>.json              what comes from an older store, by its name; see `old_store`
 
 Small files are never changed, and each is created only if it is absent. The latest version of a timer's rows
 counts; a row's version is that of its write: the time by the clock of Redis at which the write began.
@@ -38,6 +39,7 @@ from relay.pipeline.spark.files import Files
 
 STORE = "store.json"
 BEGUN, COMMITS, SETTLED = "begun", "commits", "settled"
+MOVES = "moves"
 
 VERSION_BITS = 10
 """The random digits behind the microseconds, so that two writes seldom want one version."""
@@ -189,6 +191,11 @@ class ColdStore:
     def give_back(self, version: int) -> None:
         """Forget a version with which no row was written."""
         self.files.remove(f"{BEGUN}/{name_of(version)}")
+
+    def moving(self) -> frozenset[int]:
+        """Return the versions with which rows come from older stores. They are old, and not dead."""
+        documents = [self.files.read(f"{MOVES}/{name}") for name in self._small_files(MOVES)]
+        return frozenset(each for text in documents if text for each in json.loads(text).get("versions", ()))
 
     def void(self, version: int) -> bool:
         """Say of a write that has no manifest that nothing of it counts. Returns false if it has one now."""

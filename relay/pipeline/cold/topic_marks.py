@@ -10,7 +10,7 @@ from collections.abc import Collection, Generator, Iterable
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
-from relay.core.errors import InvalidField, OtherLayout, ServiceError
+from relay.core.errors import InvalidField, OtherLayout, ServiceError, WrongKeyType
 from relay.core.instants import SECOND
 from relay.core.partitions import Layout
 from relay.pipeline.cold.store import ColdStore
@@ -57,10 +57,10 @@ class TopicMarks:
 
     def open(self, topics: Iterable[str], plan: str, patience: float) -> Opened:
         """Open marks for a plan. All topics together wait for `patience` seconds for other sweeps and for
-        moves. Raises `StoreError`."""
+        moves, which may be longer than marks are a driver's: they are kept meanwhile. Raises `StoreError`."""
         deadline = time.monotonic() + patience
         opened = Opened()
-        with self._target.open() as store:
+        with self._target.open() as store, self.kept(opened.marks.values()):
             for topic in sorted(topics):
                 try:
                     opened.marks[topic] = self._open(store, topic, plan, deadline)
@@ -97,19 +97,24 @@ class TopicMarks:
         self.close([marks for topic, marks in self._open_now.items() if topic not in without])
 
     @contextmanager
-    def kept(self, marks: Iterable[Marks]) -> Generator[None, None, None]:
-        """Keep marks within the block. A failure breaks nothing: a load notices lost marks by itself."""
+    def kept(self, marks: Collection[Marks]) -> Generator[None, None, None]:
+        """Keep marks within the block, also those that come to the collection meanwhile. A failure breaks
+        nothing: a load notices lost marks by itself."""
         over = threading.Event()
-        kept = list(marks)
 
         def keep() -> None:
             while not over.wait(self._lock.micros / SECOND / 3):
                 with suppress(ServiceError), self._target.open() as store:
                     loading = Loading(store.server)
-                    for each in kept:
-                        loading.keep(
-                            each.layout, each.plan, self._driver, lock=self._lock.micros, ttl=self._lock.ttl
-                        )
+                    for each in list(marks):
+                        with suppress(OtherLayout, WrongKeyType):  # they are that topic's alone
+                            loading.keep(
+                                each.layout,
+                                each.plan,
+                                self._driver,
+                                lock=self._lock.micros,
+                                ttl=self._lock.ttl,
+                            )
 
         thread = threading.Thread(target=keep, name="marks", daemon=True)
         thread.start()

@@ -117,7 +117,9 @@ def forget_writes(cold: ColdStore, now: int, keep: int = KEEP) -> int:
     manifests = cold.versions(COMMITS)
     state = cold.state()
     limit = (now - max(keep, DEAD)) << VERSION_BITS
-    dead = [version for version in state.known.uncommitted if version < limit and cold.void(version)]
+    old = sorted(version for version in state.known.uncommitted if version < limit)
+    moving = cold.moving() if old else ()
+    dead = [version for version in old if version not in moving and cold.void(version)]
     if dead:
         _delete_dead(cold, state.dead.union(dead))
     over = {number: version for version, number in state.done.known.numbers.items()}
