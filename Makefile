@@ -89,6 +89,7 @@ test-newer: ## What meets asyncio, TLS and gRPC once more, on the newest Python 
 	@echo "Installing relay-timers[pipeline-test] with its pins into .venv-pipeline …"
 	@test -x $(SPARK)/python || $(PYTHON) -m venv .venv-pipeline
 	@$(SPARK)/python -m pip install -q -c constraints.txt setuptools wheel -e '.[pipeline-test]'
+	@$(SPARK)/relay pipeline jars > $@.log 2>&1 || { cat $@.log; exit 1; }
 	@touch $@
 
 # A Spark session spends half of its start on loading classes: stored once, they are mapped into each JVM.

@@ -100,7 +100,8 @@ def _changes(placed: DataFrame) -> DataFrame:
         for name, kind in (
             ("raw_id", "binary"), ("expires", "timestamp"), ("previous_due", "timestamp"),
             ("reason", "string"), ("refused", "string"), ("adopted", "string"), ("dead_id", "string"),
-            ("count", "bigint"),
+            ("count", "bigint"), ("partition", "int"), ("hand_over", "string"),
+            ("previous_dead_id", "string"),
         )
     }  # fmt: skip
     return placed.select("*", f.explode(f.sequence(f.lit(0), f.lit(BLOCK - 1))).alias("place")).select(
@@ -122,6 +123,7 @@ def _changes(placed: DataFrame) -> DataFrame:
         f.when(counted, f.when(again, 2).otherwise(1)).otherwise(0).alias("claims"),
         *(f.lit(False).alias(name) for name in ("received", "suspect", "approximate")),
         *(nothing[name].alias(name) for name in ("reason", "refused", "adopted", "dead_id", "count")),
+        *(nothing[name].alias(name) for name in ("partition", "hand_over", "previous_dead_id")),
     )
 
 

@@ -10,7 +10,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure as Canvas
 
 from bench.harness.rows import Key
-from bench.pipeline.measures import audit, beside, load, sweep
+from bench.pipeline.measures import audit, beside, ingest, load, sweep
 from bench.report import plots, results, tables
 from bench.report.results import Figure, Results
 
@@ -27,6 +27,7 @@ greatest behind them; trust the ratios. What is done is said in [pipeline.md](..
 
 HEADLINES = {
     "load": "Timers of 100 bytes, sorted by due time, from two Parquet files into an empty Redis, and back.",
+    "ingest": "A topic's journal in Redis, 500 records an entry, stored in an empty lake in one batch.",
     "audit": "A lake of journals, 4.3 records a timer, judged by `relay pipeline audit`, with all tables.",
     "sweep": "The same timers by way of the cold store, where they rest in one write, sorted by due time.",
     "beside": "A claim of ten timers every five milliseconds, while a load writes to another topic.",
@@ -83,6 +84,7 @@ TARGETS = [
         "ms",
         at_least=False,
     ),
+    Target("journal ingest", 100_000, value("ingest", ingest.INGEST, ""), "rows/s"),
     Target("memory of an audit", 4.0, value("audit", audit.MEMORY, ""), "GiB", at_least=False),
 ]
 """Each measure's file adds its own."""

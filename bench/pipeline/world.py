@@ -31,11 +31,12 @@ class Plan:
     timers: int = 1_000_000
     payload: int = 100
     beside: float = 15.0
+    ingested: int = 1_000_000
     journal_rows: int = 8_000_000
 
 
 FULL = Plan()
-QUICK = Plan(timers=200_000, beside=5.0, journal_rows=800_000)
+QUICK = Plan(timers=200_000, beside=5.0, ingested=200_000, journal_rows=800_000)
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,8 @@ NEEDED = ("podman", "buildah", "runc", "mmdebstrap")
 DEBIAN = ROOT / ".venv-kube" / "debian.tar"
 """The stand-in's files: made once, since that takes a minute."""
 
+TRUSTED_BY_JAVA = Path("/etc/ssl/certs/java/cacerts")
+"""Debian's, of the CAs that this machine trusts."""
 PACKAGES = "python3,python3-pip,python3-venv,ca-certificates"
 CONFIGURATION = """\
 [containers]
@@ -90,6 +92,12 @@ class Podman:
             "ENV PIP_CERT=/etc/ssl/certs/ca-certificates.crt",
         ]
         lines += [f"ENV {name}={os.environ[name]}" for name in ("PIP_INDEX_URL",) if name in os.environ]
+        if TRUSTED_BY_JAVA.exists():  # for the jars that the build fetches
+            shutil.copy(TRUSTED_BY_JAVA, context / "cacerts")
+            lines += [
+                f"COPY cacerts {TRUSTED_BY_JAVA}",
+                f"ENV JAVA_TOOL_OPTIONS=-Djavax.net.ssl.trustStore={TRUSTED_BY_JAVA}",
+            ]
         (context / "Containerfile").write_text("\n".join(lines) + "\n", encoding="utf-8")
         self.build(context, BASE)
 

@@ -38,6 +38,7 @@ RUN_BY = {
 ON_PAGE = {
     "docs/how-to/cold-store.md": {"console": SPARK},
     "docs/how-to/kubernetes.md": {"yaml": "tests/kubernetes/test_render.py"},
+    "docs/how-to/lake-questions.md": {"sql": "tests/pipeline/test_lake_engines.py"},
     "docs/how-to/pipeline.md": {"console": SPARK, "python": SPARK},
     "docs/how-to/pipeline-audit.md": {"console": SPARK, "python": SPARK},
     "docs/how-to/pipeline-streams.md": {"console": SPARK, "python": SPARK},

@@ -39,6 +39,17 @@ def work(spark: SparkSession, folder: str) -> None:
     spark.read.json(f"{folder}/json").createOrReplaceTempView("rows")
     spark.sql("select row_number() over (partition by part order by n) as place from rows").collect()
     spark.read.text(f"{folder}/json").select(f.input_file_name()).distinct().count()
+    table = f"delta.`{folder}/table`"
+    spark.sql(f"create table {table} (n long, timer_id string, x binary, part long) using delta")
+    for number in (1, 2):
+        once = parts.write.format("delta").mode("append")
+        once.options(txnAppId="once", txnVersion=number).save(f"{folder}/table")
+    spark.sql(f"optimize {table}").collect()
+    spark.sql(f"delete from {table} where n > 7").collect()
+    spark.read.format("delta").option("versionAsOf", 1).load(f"{folder}/table").groupBy(
+        "part"
+    ).count().collect()
+    spark.sql(f"describe history {table}").collect()
     stream = spark.readStream.schema(read.schema).parquet(f"{folder}/rows").writeStream.format("parquet")
     at = stream.option("checkpointLocation", f"{folder}/at").trigger(availableNow=True)
     at.start(f"{folder}/out").awaitTermination()

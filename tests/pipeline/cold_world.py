@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from relay.core.instants import SECOND
 from relay.pipeline.cold.retiring import retire
 from relay.pipeline.cold.store import ColdStore, Write
-from relay.pipeline.cold.sweep import Sweep, SweepOptions, Swept, now
+from relay.pipeline.cold.sweep import Sweep, now
+from relay.pipeline.cold.sweep_options import SweepOptions, Swept
 from relay.pipeline.spark.redis_target import Target
 from relay.store.codec import envelope
 from relay.store.keys import KeyNames
@@ -89,10 +90,21 @@ class ColdWorld:
         return self.cold.version(now(self.target))
 
     def sweep(self, options: SweepOptions = OPTIONS, **changes: object) -> Swept:
-        return self.sweeper(options, **changes).run()
+        """Sweep the topic. Raises why it was left out, if it was."""
+        sweep = self.sweeper(replace(options, **changes))  # type: ignore[arg-type]
+        swept = sweep.run()
+        for why in sweep.left_out.values():
+            raise why
+        return swept
 
-    def sweeper(self, options: SweepOptions = OPTIONS, **changes: object) -> Sweep:
-        return Sweep(self.spark, self.cold, self.target, self.topic, replace(options, **changes))  # type: ignore[arg-type]
+    def sweeper(
+        self,
+        options: SweepOptions = OPTIONS,
+        step: Callable[[str], None] = lambda name: None,
+        **changes: object,
+    ) -> Sweep:
+        changed = replace(options, **changes)  # type: ignore[arg-type]
+        return Sweep(self.spark, self.cold, self.target, [self.topic], changed, step)
 
     def live(self) -> dict[str, int]:
         """Timers in Redis, and when they are due after the test's beginning."""

@@ -64,7 +64,7 @@ def main(url: str, path: str, topic: str, instant: str) -> None:
         threading.Thread(target=die_while_loading, args=(target, topic), daemon=True).start()
     else:
         Plans.end = behind(Plans.end)  # type: ignore[method-assign]
-    Sweep(spark, ColdStore(spark, path), target, topic, replace(OPTIONS, rate=RATE)).run()
+    Sweep(spark, ColdStore(spark, path), target, [topic], replace(OPTIONS, rate=RATE)).run()
 
 
 if __name__ == "__main__":

@@ -258,7 +258,7 @@ class Found:
 
     def __init__(self, spark: SparkSession, out: str) -> None:
         self._tables = {
-            name: spark.read.parquet(f"{out}/{name}").collect()
+            name: spark.read.format("delta").load(f"{out}/{name}").collect()
             for name in ("verdicts", "topics", "open", "gaps", "findings")
         }
 

@@ -108,9 +108,11 @@ def test_lost_timers_are_told_and_come_back(
     assert (code, told["verdict"]) == (1, "refuted")
     assert (told["open"], told["lost"], told["unknown"]) == (9, 2, 1)
     assert (told["lost_timers"], told["lost_bare"]) == (1, 1)
-    assert [row.timer_id for row in spark.read.parquet(f"{out}/unknown").collect()] == ["stranger"]
+    assert [row.timer_id for row in spark.read.format("delta").load(f"{out}/unknown").collect()] == [
+        "stranger"
+    ]
     assert [row.timer_id for row in spark.read.parquet(f"{lost}/bare").collect()] == ["t7"]
-    breaks = spark.read.parquet(f"{out}/findings").where("reason = ''").collect()
+    breaks = spark.read.format("delta").load(f"{out}/findings").where("reason = ''").collect()
     assert {(row.promise, row.timer_id) for row in breaks} == {(2, "t6"), (2, "t7")}
     page = (tmp_path / "out" / "report.html").read_text()
     assert_safe(page, topic)
@@ -143,7 +145,7 @@ def test_a_snapshot_and_a_cold_store_answer(
         "--lost", lost,
     )  # fmt: skip
     assert (code, told["verdict"]) == (1, "refuted")
-    rows = spark.read.parquet(f"{out}/open").collect()
+    rows = spark.read.format("delta").load(f"{out}/open").collect()
     assert {row.timer_id: row.missed for row in rows if row.timer_id in ("t1", "t6", "t7", "young")} == {
         "t1": False,
         "t6": True,
@@ -152,7 +154,7 @@ def test_a_snapshot_and_a_cold_store_answer(
     }
     assert [row.timer_id for row in rows if row.cold] == ["t7"]
     assert (told["open"], told["lost"], told["unknown"], told["lost_bare"]) == (10, 1, 0, 1)
-    breaks = spark.read.parquet(f"{out}/findings").where("reason = ''").collect()
+    breaks = spark.read.format("delta").load(f"{out}/findings").where("reason = ''").collect()
     assert [(row.promise, row.timer_id) for row in breaks] == [(2, "t6")]
     assert (tmp_path / "out" / "report.html").exists()
 

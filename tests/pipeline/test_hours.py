@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
-
-from relay.core.instants import LATEST
-from relay.pipeline.cold.store import hour_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,10 +23,7 @@ def test_an_hour_begins_and_ends_to_the_microsecond(spark: SparkSession, hours: 
     instants = [hours * HOUR, (hours + 1) * HOUR - 1, (hours + 1) * HOUR]
     frame = spark.createDataFrame([(each,) for each in instants], "due_us long")
     names = [row[0] for row in frame.select(hour_of(f.col("due_us"))).collect()]
-    assert names == [hour_text(each) for each in instants]
+    begin = datetime(1970, 1, 1, tzinfo=UTC)
+    hours_of = [begin + timedelta(microseconds=each) for each in instants]
+    assert names == [f"{each.year:04d}-{each:%m-%d-%H}" for each in hours_of]
     assert names[0] == names[1] != names[2]
-
-
-def test_behind_the_last_year_there_is_no_hour() -> None:
-    """A horizon may reach farther than any timer."""
-    assert hour_text(LATEST) == hour_text(LATEST + 1) == hour_text(10**20) == "9999-12-31-23"

@@ -13,7 +13,7 @@ import pytest
 
 from tests.pipeline.journals import long_history, put
 from tests.pipeline.small_jvm import SMALL_AND_QUICK
-from tests.pipeline.test_journal_lake import assert_holds, job, ran
+from tests.pipeline.test_journal_lake import assert_holds, commits, job, ran
 from tests.worlds.waiting import eventually
 
 if TYPE_CHECKING:
@@ -36,13 +36,11 @@ def test_sigterm_is_an_orderly_end(
     topic, journal = keyspace.topic(), long_history(range(4))
     lake = tmp_path / "lake"
 
-    def published() -> int:
-        return len(list((lake / "log").glob("0*.json")))
-
     def begun() -> int:
-        return len(list((lake / "data").glob("part=*")))
+        return len(list(lake.glob("*.parquet")))
 
-    conf = {**SMALL_AND_QUICK, "spark.sql.warehouse.dir": str(tmp_path / "warehouse")}
+    one_file = {"spark.default.parallelism": "1"}  # for each commit
+    conf = {**SMALL_AND_QUICK, **one_file, "spark.sql.warehouse.dir": str(tmp_path / "warehouse")}
     process = subprocess.Popen(
         [
             *(sys.executable, "-m", "relay.cli", "pipeline", "journal", "--json", "--master", "local[1]"),
@@ -56,9 +54,9 @@ def test_sigterm_is_an_orderly_end(
     )
     try:
         put(valkey, topic, journal[:10])
-        eventually(lambda: published() > 0 or process.poll() is not None, "what is there is stored", 400.0)
+        eventually(lambda: commits(lake) > 0 or process.poll() is not None, "what is there is stored", 400.0)
         put(valkey, topic, journal[10:])
-        eventually(lambda: begun() > published(), "a batch is being written", 120.0)
+        eventually(lambda: begun() > commits(lake), "a batch is being written", 120.0)
         process.send_signal(signal.SIGTERM)
         told, said = process.communicate(timeout=300)
     finally:

@@ -137,10 +137,12 @@ def test_an_audit_of_the_lake(spark: SparkSession, divided: Divided, tmp_path: P
     ran(spark, job(tmp_path, divided.server, topic, compact=True))
     told = audit_job.run(spark, None, AuditJob(lake, out, exclusive=True)).document()
     assert (told["refuted"], told["missing"], told["open"]) == (0, 0, 1)
-    (row,) = spark.read.parquet(f"{out}/open").collect()
+    (row,) = spark.read.format("delta").load(f"{out}/open").collect()
     assert (row.timer_id, row.state, row.missed) == ("w", "on its way", None)
     assert row.entry.endswith("#1")
-    verdicts = {row.promise: row.verdict for row in spark.read.parquet(f"{out}/verdicts").collect()}
+    verdicts = {
+        row.promise: row.verdict for row in spark.read.format("delta").load(f"{out}/verdicts").collect()
+    }
     assert verdicts == {
         1: "proved",
         2: "can't be said",

@@ -14,7 +14,7 @@ import pytest
 from pyspark import SparkConf
 from pyspark.java_gateway import launch_gateway
 
-from relay.pipeline.cold.sweep import Swept
+from relay.pipeline.cold.sweep_options import Swept
 from relay.pipeline.spark.session import DRIVER_MEMORY
 from tests.pipeline.cold_world import HOUR, ColdWorld
 from tests.pipeline.small_jvm import QUICK
@@ -97,6 +97,7 @@ def test_a_driver_that_is_killed_again_and_again(
     world.write_many(COUNT, DUE)
     for instant in ("planning", "staging", "staged"):
         doomed.sweep(instant)
+        assert world.cold.table.optimize(), "files are rewritten beside the plan"
 
     delivered, cancelled, moved = ([f"t{n}" for n in range(start, 2000, 40)] for start in (1, 2, 3))
     stage.application(relay, TOPIC)

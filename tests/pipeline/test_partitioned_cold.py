@@ -11,7 +11,9 @@ import pytest
 
 from relay.core.errors import InvalidField
 from relay.pipeline.cold import retiring
-from relay.pipeline.cold.sweep import Sweep, SweepBusy, Swept
+from relay.pipeline.cold.sweep import Sweep
+from relay.pipeline.cold.sweep_options import Swept
+from relay.pipeline.cold.topic_marks import SweepBusy
 from relay.pipeline.spark.redis_target import TopicRules
 from relay.pipeline.spark.session import configured
 from relay.store.bulk import layouts
@@ -54,8 +56,7 @@ def at(world: ColdWorld, step: str, meanwhile: Callable[[], object], **changes: 
         if name == step and waiting:
             waiting.pop()()
 
-    options = replace(OPTIONS, **changes)  # type: ignore[arg-type]
-    return Sweep(world.spark, world.cold, world.target, world.topic, options, begins)
+    return world.sweeper(OPTIONS, begins, **changes)
 
 
 def die() -> None:

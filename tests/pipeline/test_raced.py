@@ -48,7 +48,7 @@ def test_what_ends_while_a_sweep_is_about_to_load(
         eventually(lambda: not world.live(), "and gone")
         assert not producer.cancel(TOPIC, "cancelled"), "it is not loaded yet"
 
-    swept = Sweep(spark, world.cold, world.target, TOPIC, OPTIONS, meanwhile).run()
+    swept = Sweep(spark, world.cold, world.target, [TOPIC], OPTIONS, meanwhile).run()
     assert (swept.staged, swept.marked) == (3, 2 if marks else 0)
     eventually(lambda: "other" in stage.journal.ended(), "what is due is delivered")
     eventually(lambda: not world.live(), "all of it")

@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from relay.pipeline.cold.plans import Plans
-from relay.pipeline.cold.sweep import SweepBusy, Swept
+from relay.pipeline.cold.store import ColdStore
+from relay.pipeline.cold.sweep_options import Swept
+from relay.pipeline.cold.table import Table
+from relay.pipeline.cold.topic_marks import SweepBusy
 from tests.pipeline.cold_world import HOUR, ColdWorld
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -86,11 +90,51 @@ def test_rows_of_an_unfinished_write_wait(world: ColdWorld) -> None:
     assert world.payload_of("a") == "new"
 
 
+@pytest.mark.parametrize(
+    ("step", "behind"),
+    [
+        ((Table, "append"), False),
+        ((Table, "append"), True),
+        ((ColdStore, "commit"), True),
+        ((ColdStore, "settle"), False),
+        ((ColdStore, "settle"), True),
+    ],
+    ids=["begun", "appended", "committed", "retired", "settled"],
+)
+def test_a_writer_that_is_killed(
+    world: ColdWorld, monkeypatch: pytest.MonkeyPatch, step: tuple[type, str], behind: bool
+) -> None:
+    """Behind each of its steps; its job is run again, and a sweep finishes what it left: each timer comes
+    once, as the later run has it, and one that lived in Redis is in one place."""
+    world.write([("a", SOON)], "old")
+    world.sweep()
+    where, name = step
+    does: Callable[..., object] = getattr(where, name)
+
+    def die(*args: object) -> None:
+        if behind:
+            does(*args)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(where, name, die)
+        with pytest.raises(KeyboardInterrupt):
+            world.write([("a", SOON + 1), ("b", SOON + 1)], "new")
+    assert world.sweep().loaded == (2 if (name, behind) == ("settle", True) else 0)
+    world.write([("a", SOON + 2), ("b", SOON + 2)], "newest")
+    assert world.sweep(silent=0).loaded == 2
+    assert world.live() == {"a": SOON + 2, "b": SOON + 2}
+    assert {world.payload_of(name) for name in "ab"} == {"newest"}
+    world.touch("a", "b")
+    assert world.sweep(silent=0).loaded == 0
+    assert world.whole()
+
+
 def test_another_sweep_is_under_way(world: ColdWorld) -> None:
     """The second one says so and changes nothing."""
     world.write([("a", SOON)])
     first = world.sweeper(lock=60_000_000)
-    first._open(1)
+    first._marks.open([world.topic], "1", 0.0)
     with pytest.raises(SweepBusy):
         world.sweep(wait=0.1)
     assert first.run().loaded == 1
@@ -110,7 +154,7 @@ def test_staged_rows_that_are_gone(world: ColdWorld, monkeypatch: pytest.MonkeyP
         with pytest.raises(KeyboardInterrupt):
             world.sweep()
     world.touch("a")
-    (said,) = (world.path / "plans").glob("*/00000001/staged.json")
+    said = world.path / "plans" / "00000001" / "staged.json"
     document = json.loads(said.read_text())
     if lost == "removed":
         world.cold.files.remove(document["folder"])

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from relay.pipeline.cold.store import ColdStore
-from relay.pipeline.cold.sweep import Sweep, SweepBusy, Swept
+from relay.pipeline.cold.sweep import Sweep
+from relay.pipeline.cold.sweep_options import Swept
+from relay.pipeline.cold.topic_marks import SweepBusy, TopicMarks
 from tests.pipeline.cold_world import HOUR, OPTIONS, ColdWorld
 
 if TYPE_CHECKING:
@@ -46,8 +48,8 @@ def interrupted(world: ColdWorld, step: str, meanwhile: Callable[[], object]) ->
             meanwhile()
 
     options = replace(OPTIONS, lock=0, wait=0.0)
-    sweep = Sweep(world.spark, world.cold, world.target, world.topic, options, at)
-    sweep._keeping = nullcontext  # type: ignore[assignment,method-assign]
+    sweep = world.sweeper(options, at)
+    sweep._marks.kept = nullcontext  # type: ignore[assignment,method-assign]
     return sweep
 
 
@@ -70,6 +72,21 @@ def test_a_killed_sweep_keeps_its_marks(world: ColdWorld, other: ColdWorld) -> N
     assert set(world.live()) == {"b"}, "a delivered timer was brought back"
     assert other.sweep() == Swept(planned=1, staged=1, loaded=1, batches=1)
     assert set(world.live()) == {"b", "c"}
+    assert world.whole()
+
+
+def test_a_sweep_that_was_killed_before_it_closed_its_marks(
+    world: ColdWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its plan was done by then: the next sweep closes them, though it has nothing to take."""
+    world.write([("a", SOON)])
+    with monkeypatch.context() as patched:
+        patched.setattr(TopicMarks, "close", lambda *_: die())
+        with pytest.raises(Killed):
+            world.sweep()
+    assert world.raw.exists(world.marks)
+    assert world.sweep() == Swept()
+    assert world.live() == {"a": SOON}
     assert world.whole()
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from bench.harness.rows import Row
-from bench.pipeline.measures import audit, beside, load, sweep
+from bench.pipeline.measures import audit, beside, ingest, load, sweep
 from bench.pipeline.world import World
 
 MEASURES: Mapping[str, Callable[[World], Iterator[Row]]] = {
     "load": load.measure,
     "beside": beside.measure,
     "sweep": sweep.measure,
+    "ingest": ingest.measure,
     "audit": audit.measure,
 }

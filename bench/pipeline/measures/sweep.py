@@ -10,12 +10,13 @@ from bench.harness.rows import Row
 from bench.pipeline import raw
 from bench.pipeline.world import TOPIC, World
 from relay.core.partitions import Layout
-from relay.pipeline.cold import guarded_load, plans, staging
-from relay.pipeline.cold.plans import Plans, Staged
+from relay.pipeline.cold import guarded_load, staging
+from relay.pipeline.cold.plans import Staged
 from relay.pipeline.cold.retiring import retire
 from relay.pipeline.cold.store import ColdStore
-from relay.pipeline.cold.sweep import Sweep, SweepOptions, now
-from relay.store.bulk.store import BATCH
+from relay.pipeline.cold.sweep import Sweep, now
+from relay.pipeline.cold.sweep_options import SweepOptions
+from relay.pipeline.cold.topic_marks import Opened
 from relay.store.bulk.sweeping import Loading, Marks
 from relay.store.codec import envelope
 
@@ -64,12 +65,17 @@ def _put(world: World, cold: ColdStore) -> None:
 def _steps(world: World, cold: ColdStore) -> dict[str, float]:
     """Each step alone; the plan is given up in the end, so that a whole sweep finds the rows again."""
     world.clear()
-    mine = Plans(cold.files, TOPIC)
-    number = mine.following()
-    marks = _open(world, number)
-    plan = plans.make(cold, mine, number, marks.epoch, None, BATCH)
+    number = cold.plans.following()
+    marks = {TOPIC: _open(world, number)}
+    sweep = Sweep(world.spark, cold, world.target, [TOPIC], SweepOptions(horizon=None))
     staged: list[Staged] = []
-    rates = {STAGE: _rate(world, lambda: staged.append(staging.stage(cold, mine, plan)))}
+
+    def stage() -> None:
+        plan = sweep.planned(number, sweep.look(), Opened(marks))
+        assert plan is not None
+        staged.append(staging.stage(cold, plan))
+
+    rates = {STAGE: _rate(world, stage)}
 
     def load() -> None:
         guarded_load.load(
@@ -79,12 +85,12 @@ def _steps(world: World, cold: ColdStore) -> dict[str, float]:
     rates[LOAD] = _rate(world, load)
     assert world.count() == world.plan.timers
     rates[AGAIN] = _rate(world, load)
-    mine.abandon(number)
+    cold.plans.abandon(number)
     return rates
 
 
 def _sweep(world: World, cold: ColdStore) -> None:
-    Sweep(world.spark, cold, world.target, TOPIC, SweepOptions(horizon=None)).run()
+    Sweep(world.spark, cold, world.target, [TOPIC], SweepOptions(horizon=None)).run()
 
 
 def _open(world: World, number: int) -> Marks:

@@ -78,7 +78,7 @@ def audit(
 ) -> None:
     """Judge a lake of journals: promises 1 to 5 and 9, lateness and counts by topic and hour, lost timers.
 
-    This writes tables (Parquet) and report.html. Exit 0 if all promises are proved, 1 if one is refuted, 2 if
+    This writes Delta tables and report.html. Exit 0 if all promises are proved, 1 if one is refuted, 2 if
     a verdict can't be given.
     """
     if then_redis and snapshot:

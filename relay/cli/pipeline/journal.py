@@ -50,7 +50,9 @@ def journal(
         bool,
         typer.Option("--trim", help="Remove from Redis what is safe in the lake, except the newest entry."),
     ] = False,
-    compact: Annotated[bool, typer.Option("--compact", help="Merge small folders.")] = False,
+    compact: Annotated[
+        bool, typer.Option("--compact", help="Compact the lake now. By itself this happens after 64 commits.")
+    ] = False,
     keep: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(
@@ -74,7 +76,7 @@ def journal(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    """Store the journals of topics in a lake of Parquet, each record exactly once.
+    """Store the journals of topics in a lake, a Delta table, each record exactly once.
 
     This stores what there is and ends, or goes on with --every. Run it again after a crash: it goes on where
     it was.

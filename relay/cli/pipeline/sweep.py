@@ -56,11 +56,11 @@ def sweep(
     topics: Topics = None,
     wait: Annotated[
         str,
-        typer.Option("--wait", help="How long to wait for another sweep of the topic, which may have died."),
+        typer.Option("--wait", help="How long to wait for other sweeps of the topics, which may have died."),
     ] = "20s",
     keep: Annotated[
         str,
-        typer.Option("--keep", help="Rows that were taken are removed this long after they were written."),
+        typer.Option("--keep", help="Rows of timers that are over are removed this much later."),
     ] = "7d",
     take_over: TakeOver = False,
     max_rate: MaxRate = None,
@@ -77,7 +77,7 @@ def sweep(
     or that was delivered or cancelled since the sweep began, is left alone.
     """
     with spark_installed():
-        from relay.pipeline.cold.sweep import SweepOptions
+        from relay.pipeline.cold.sweep_options import SweepOptions
         from relay.pipeline.jobs import sweep as sweep_job
         from relay.pipeline.spark.redis_target import Target
     ahead, kept = (micros(*each) for each in ((horizon, "--horizon"), (keep, "--keep")))
@@ -154,7 +154,11 @@ def cold_status(
     cold: Cold,
     compact: Annotated[
         Optional[int],  # noqa: UP045
-        typer.Option("--compact", min=2, help="First rewrite each topic that has at least this many files."),
+        typer.Option(
+            "--compact",
+            min=2,
+            help="First merge files, if there are this many more than the table's size asks for.",
+        ),
     ] = None,
     master: Master = None,
     conf: Conf = None,

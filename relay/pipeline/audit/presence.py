@@ -15,8 +15,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from relay.pipeline.audit.facts import FACTS
-from relay.pipeline.cold import staging
-from relay.pipeline.cold.plans import Plan, Plans
+from relay.pipeline.cold import intents
 from relay.pipeline.cold.store import ColdStore
 from relay.pipeline.lake.journal_lake import milliseconds
 from relay.pipeline.lake.journal_rows import id_of
@@ -115,14 +114,4 @@ def cold(asked: DataFrame, resting: DataFrame | None) -> DataFrame:
 def resting(spark: SparkSession, path: str, topics: Sequence[str]) -> DataFrame:
     """Return the timers that rest in a cold store: topic and timer_id of intents that no later row replaces
     or cancels, and that no sweep has taken. A timer that a sweep brought to Redis must be there."""
-    store = ColdStore(spark, path)
-    writes = store.writes()
-    tables = [spark.createDataFrame([], "topic string, timer_id string")]
-    for topic in topics:
-        holdings = Plans(store.files, topic).holdings(writes)
-        inputs = tuple(holdings.resting)
-        if inputs:
-            plan = Plan(0, topic, "", "", 0, inputs, holdings.rivals(inputs))
-            rows = staging.latest(store, plan).where("due_us is not null")
-            tables.append(rows.select(f.lit(topic).alias("topic"), "timer_id"))
-    return reduce(DataFrame.unionByName, tables)
+    return intents.resting(ColdStore(spark, path), topics).select("topic", "timer_id")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import reduce
+from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from relay.core.errors import ServiceError, StoreUnavailable
 from relay.pipeline.cold.plans import Staged
 from relay.pipeline.cold.staging import PACKED, STAGED
 from relay.pipeline.spark.files import Files
@@ -17,9 +20,14 @@ from relay.pipeline.spark.redis_target import Target
 from relay.pipeline.spark.session import configured
 from relay.store.bulk.columns_call import PackedRows
 from relay.store.bulk.shared_rate import Pace
+from relay.store.bulk.store import BulkStore
 from relay.store.bulk.sweeping import Loaded, Loading, Marks, StalePlan
 
-COUNTS = "batches long, loaded long, live long, marked long, again long, stale long"
+COUNTS = ("seen", *Loaded._fields)
+TOLD = f"topic string, stale boolean, why string, {', '.join(f'{name} long' for name in COUNTS)}"
+_SCHEMA = pa.schema(
+    [("topic", pa.string()), ("stale", pa.bool_()), ("why", pa.string()), *((n, pa.int64()) for n in COUNTS)]
+)
 FEW = {
     "spark.sql.files.maxPartitionBytes": "8796093022208b",
     "spark.sql.parquet.enableVectorizedReader": "false",
@@ -30,40 +38,52 @@ split: the batches of one go to Redis one after the other, and Redis is quicker 
 order."""
 
 
+@dataclass(frozen=True, slots=True)
+class LoadEnd:
+    """What a load came to: the topics whose marks are gone, those that Redis refused, each with the reason,
+    and the counts of the others."""
+
+    loaded: Loaded = field(default_factory=Loaded)
+    stale: frozenset[str] = frozenset()
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+
 def load(
     spark: SparkSession,
     files: Files,
     target: Target,
-    marks: Marks,
+    marks: Mapping[str, Marks],
     staged: Staged,
     *,
     rate: float | None = None,
     again: bool = False,
-) -> Loaded:
-    """Load all batches. A batch that was loaded before counts as it did then.
+) -> LoadEnd:
+    """Load all batches of the topics that have marks. A batch that was loaded before counts as it did then.
+    A topic that fails holds up no other.
 
     `rate` is in timers a second for all workers together. `again` asks for each batch first whether it was
-    loaded before. Raises `StalePlan`, `RuntimeError` if batches are missing, and Spark's errors if Redis or a
-    worker is gone.
+    loaded before. Raises `RuntimeError` if batches are missing, and Spark's errors if Redis or a worker is
+    gone.
     """
     if not staged.files:
-        return Loaded()
-    marks = marks._replace(staging=staged.name)
+        return LoadEnd()
+    named = {topic: each._replace(staging=staged.name) for topic, each in marks.items()}
 
     def of_partition(parts: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield _load(target, marks, parts, rate, again)
+        yield from _load(target, named, parts, rate, again)
 
     with configured(spark, FEW):
-        told = _in_order(spark, files, staged).mapInArrow(of_partition, COUNTS)
-        counts = told.agg(*(f.coalesce(f.sum(name), f.lit(0)) for name in told.columns)).first()
-    assert counts is not None  # an aggregate without groups has one row
-    *done, stale = counts
-    if stale:
-        raise StalePlan("the marks of this plan are gone; make a new plan")
-    loaded = Loaded(*done)
-    if loaded.batches != staged.batches:
-        raise RuntimeError(f"{loaded.batches} batches of {staged.batches} were loaded; run the sweep again")
-    return loaded
+        told = _in_order(spark, files, staged).mapInArrow(of_partition, TOLD)
+        counts = [f.sum(name).alias(name) for name in COUNTS]
+        found = told.groupBy("topic").agg(*counts, f.max("stale").alias("stale"), f.max("why").alias("why"))
+        rows = found.collect()  # one a topic
+    seen = sum(row["seen"] for row in rows)
+    if seen != staged.batches:
+        raise RuntimeError(f"{seen} batches of {staged.batches} were loaded; run the sweep again")
+    fine = [row for row in rows if not row["stale"] and row["why"] is None]
+    loaded = Loaded(*(sum(row[name] for row in fine) for name in Loaded._fields))
+    stale = frozenset(row["topic"] for row in rows if row["stale"])
+    return LoadEnd(loaded, stale, {row["topic"]: row["why"] for row in rows if row["why"] is not None})
 
 
 def _in_order(spark: SparkSession, files: Files, staged: Staged) -> DataFrame:
@@ -75,35 +95,82 @@ def _in_order(spark: SparkSession, files: Files, staged: Staged) -> DataFrame:
 
 
 def _load(
-    target: Target, marks: Marks, parts: Iterable[pa.RecordBatch], rate: float | None, again: bool
-) -> pa.RecordBatch:
-    """Load the rows of one task; yield one row of counts."""
-    stale = 0
+    target: Target,
+    marks: Mapping[str, Marks],
+    parts: Iterable[pa.RecordBatch],
+    rate: float | None,
+    again: bool,
+) -> Iterator[pa.RecordBatch]:
+    """Load the rows of one task, topic by topic; yield a row of counts for each. Nothing of one topic is
+    under way when the next one begins, so a failure is that topic's."""
     with target.open() as store:
-        loading = Loading(store.server)
-        pace = Pace(store, rate) if rate else None
+        for topic, same in groupby(_batches(parts), lambda each: each[0]):
+            batches = [0]
+            told: dict[str, Any] = {"topic": topic, "stale": False, "why": None}
+            rows = _counted((rows for _, rows in same), batches)
+            loading = Loading(store.server)
+            try:
+                if topic in marks:
+                    _load_topic(store, loading, marks[topic], rows, rate, again)
+            except StoreUnavailable:
+                raise
+            except StalePlan:
+                told["stale"] = True
+            except ServiceError as failure:
+                told["why"] = str(failure)
+            _drain(loading)
+            for _ in rows:
+                pass
+            told |= {"seen": batches[0], **loading.done._asdict()}
+            yield pa.RecordBatch.from_pydict({name: [told[name]] for name in _SCHEMA.names}, _SCHEMA)
+
+
+def _drain(loading: Loading) -> None:
+    """Wait for what is under way of a topic that has failed, so that the next one's answers are its own."""
+    while True:
         try:
-            for batch in _batches(parts):
-                if again and loading.skip(marks, batch.batch, batch.partition):
-                    continue
-                if pace is not None:
-                    loading.flush()
-                    pace.turn(batch.size)
-                loading.load(marks, batch)
             loading.flush()
-        except StalePlan:
-            stale = 1
-    names = COUNTS.replace(" long", "").split(", ")
-    return pa.RecordBatch.from_pydict(
-        {name: [count] for name, count in zip(names, (*loading.done, stale), strict=True)}
-    )
+        except StoreUnavailable:
+            raise
+        except ServiceError:
+            continue
+        return
 
 
-def _batches(parts: Iterable[pa.RecordBatch]) -> Iterator[PackedRows]:
-    """Yield the staged rows without copying their large columns."""
+def _load_topic(
+    store: BulkStore,
+    loading: Loading,
+    marks: Marks,
+    rows: Iterable[PackedRows],
+    rate: float | None,
+    again: bool,
+) -> None:
+    pace = Pace(store, rate) if rate else None
+    for batch in rows:
+        if again and loading.skip(marks, batch.batch, batch.partition):
+            continue
+        if pace is not None:
+            loading.flush()
+            pace.turn(batch.size)
+        loading.load(marks, batch)
+    loading.flush()
+
+
+def _counted(rows: Iterable[PackedRows], count: list[int]) -> Iterator[PackedRows]:
+    for each in rows:
+        count[0] += 1
+        yield each
+
+
+def _batches(parts: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, PackedRows]]:
+    """Yield the staged rows, with their topics, without copying their large columns."""
     for part in parts:
-        for row in zip(*(part.column(name) for name in PACKED), strict=True):
-            yield PackedRows(*map(_value, row))
+        columns = [part.column(name) for name in PACKED]
+        for topic, *row in zip(part.column("topic").to_pylist(), *columns, strict=True):
+            yield (
+                topic,
+                PackedRows(*map(_value, row)),
+            )
 
 
 def _value(element: pa.Scalar) -> Any:

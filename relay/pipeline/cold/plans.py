@@ -1,45 +1,98 @@
-"""A sweep's plans: what each has taken from the cold store, so that no other takes it again.
+"""A cold store's plans: what each sweep takes, so that no other takes it again.
 
-    plans/topic=orders/00000007/plan.json     what it takes, and under which marks
-    plans/topic=orders/00000007/staged.json   where its rows lie, and in which batches
-    plans/topic=orders/00000007/done.json     it is over: its inputs are consumed, or free again
+    plans/00000007/plan.json     what it takes of which topics, and under which marks
+    plans/00000007/staged.json   where its rows lie, and in which batches
+    plans/00000007/done.json     it is over: what all plans up to this one have taken
+    plans/00000007/closed.json   its marks are closed
 
-Each of these files is created only if it is absent. A topic has one plan at a time: a plan begins when the
-one before it is done. A sweep that is killed leaves an open plan, and the next sweep goes on with it. If two
-sweeps begin the same plan, one is first, and the other joins in or ends.
+Each of these files is created only if it is absent. A store has one open plan at a time: a plan begins when
+the one before it is done. A sweep that is killed leaves an open plan, and the next sweep goes on with it. If
+two sweeps begin the same plan, one is first, and the other joins in or ends. What a plan took is added to
+what those before it took, so a sweep reads the newest `done.json` alone.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
-from urllib.parse import quote, unquote
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, NamedTuple, Self
 
-from relay.pipeline.cold.store import CANCELLED, ColdStore, DataFile, Write, hour_text
+from relay.core.partitions import Layout
+from relay.pipeline.cold.taken import Consumed, Reach
 from relay.pipeline.spark.files import Files
+from relay.store.bulk.sweeping import Marks
 
-SWEEP, COMPACTION = "sweep", "compaction"
-NEVER = 1 << 62
-LONGEST, CUT = 150, "+"
+FOLDER = "plans"
+
+
+class Share(NamedTuple):
+    """What a plan takes of one topic: the topic's layout, the marks' epoch in each partition, with blanks
+    between them, and how many rows."""
+
+    layout: str
+    epoch: str
+    rows: int
+
+    def is_under(self, marks: Marks) -> bool:
+        """Whether these are the marks under which the plan was made."""
+        return (self.layout, self.epoch) == (marks.layout.text, marks.epoch)
+
+    def marks(self, topic: str, plan: str) -> Marks:
+        return Marks(Layout.parse(topic, self.layout), self.epoch, plan)
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of writes by their versions. A version that is not in here is that of a settled write
+    with a number that every plan has seen.
+
+    `numbers` has those of settled writes; `waiting` are not settled, `uncommitted` not even committed.
+    `begun` are those with a file of their own. `newest` is the largest version of all, `last` that of the
+    last committed write; `single` says that this one has no timer twice.
+    """
+
+    numbers: Mapping[int, int] = field(default_factory=dict)
+    waiting: frozenset[int] = frozenset()
+    uncommitted: frozenset[int] = frozenset()
+    begun: frozenset[int] = frozenset()
+    newest: int = 0
+    last: int = 0
+    single: bool = False
+
+    def after(self, other: Known) -> Known:
+        """Return this, with what was known before of the newest writes, which may be forgotten since."""
+        newest = max(self.newest, other.newest)
+        later = self if self.last > other.last else other
+        return replace(self, newest=newest, last=later.last, single=later.single)
+
+    def document(self) -> dict[str, Any]:
+        sets = {name: sorted(getattr(self, name)) for name in ("waiting", "uncommitted", "begun")}
+        rest = {name: getattr(self, name) for name in ("newest", "last", "single")}
+        return {"numbers": sorted(self.numbers.items()), **sets, **rest}
+
+    @classmethod
+    def of_document(cls, document: Mapping[str, Any]) -> Self:
+        sets = {name: frozenset(document[name]) for name in ("waiting", "uncommitted", "begun")}
+        return cls(**{**document, **sets, "numbers": dict(document["numbers"])})
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The work of one sweep or compaction of one topic. `rivals` are files that may hold newer rows of the
-    same timers. `epoch` has that of the marks of each partition of `layout`, with blanks between them."""
+    """The work of one sweep. It takes of its topics, or if `every` is set of all topics without those that
+    were `left` out, what `reach` says and no plan before it has taken. It reads the table at the Delta
+    version `table`. `oldest` is the version of its oldest row."""
 
     number: int
-    topic: str
-    epoch: str
-    until: str
+    topics: Mapping[str, Share]
+    reach: Reach
     batch: int
-    inputs: tuple[DataFile, ...]
-    rivals: tuple[DataFile, ...]
-    kind: str = SWEEP
-    layout: str = ""
+    table: int
+    known: Known = field(default_factory=Known)
+    taken: Consumed = field(default_factory=Consumed)
+    every: bool = False
+    left: tuple[str, ...] = ()
+    oldest: int = 0
 
     @property
     def name(self) -> str:
@@ -47,7 +100,32 @@ class Plan:
 
     @property
     def rows(self) -> int:
-        return sum(file.rows for file in self.inputs)
+        return sum(share.rows for share in self.topics.values())
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "number": self.number,
+            "topics": dict(self.topics),
+            "reach": self.reach,
+            "batch": self.batch,
+            "table": self.table,
+            "known": self.known.document(),
+            "taken": self.taken.document(),
+            "every": self.every,
+            "left": self.left,
+            "oldest": self.oldest,
+        }
+
+    @classmethod
+    def of_document(cls, found: dict[str, Any]) -> Self:
+        made = {
+            "topics": {topic: Share(*share) for topic, share in found["topics"].items()},
+            "reach": Reach(*found["reach"]),
+            "known": Known.of_document(found["known"]),
+            "taken": Consumed.of_document(found["taken"]),
+            "left": tuple(found["left"]),
+        }
+        return cls(**{**found, **made})
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,188 +152,106 @@ class Staged:
 
 
 @dataclass(frozen=True, slots=True)
-class Holdings:
-    """A topic's files, with the names of those that plans have taken, and of those that compactions made,
-    each with the plan's number."""
+class Done:
+    """What was known when a plan was over: what all plans have taken, which writes had been seen as settled,
+    and the topics of which this plan took its rows."""
 
-    files: list[DataFile]
-    consumed: dict[str, int]
-    made: dict[str, int]
-
-    @property
-    def resting(self) -> list[DataFile]:
-        """The files that no plan has taken."""
-        return [file for file in self.files if file.name not in self.consumed]
-
-    def resting_of(self, writes: Iterable[Write]) -> tuple[DataFile, ...]:
-        """The resting files of these writes, and those that compactions made."""
-        names = {file.name for write in writes for file in write.files}
-        return tuple(file for file in self.resting if file.name in names or file.name in self.made)
-
-    def rivals(self, inputs: Sequence[DataFile]) -> tuple[DataFile, ...]:
-        """Return files that may hold newer rows of the inputs' timers. Files that earlier plans have taken
-        are among them, since a replaced row must not win over their rows, however long it rests and however
-        late it came.
-
-        Two kinds of files can't hold newer rows: the neighbours of an input, if no timer has two rows in a
-        write; and files that were taken before a compaction made the input, or by it, since the compaction
-        has compared them.
-        """
-        oldest: dict[tuple[str, int], int] = {}
-        for file in inputs:
-            if file.hour == CANCELLED:
-                continue  # it has no effect
-            kind = file.folder if file.single else "", self.made.get(file.name, 0)
-            oldest[kind] = min(file.oldest, oldest.get(kind, file.oldest))
-        names = {file.name for file in inputs}
-
-        def is_rival(file: DataFile) -> bool:
-            taken = self.consumed.get(file.name, NEVER)
-            return any(
-                version <= file.newest and folder != file.folder and made < taken
-                for (folder, made), version in oldest.items()
-            )
-
-        return tuple(file for file in self.files if file.name not in names and is_rival(file))
-
-    @property
-    def over(self) -> set[str]:
-        """The names of files that plans have taken, and that need not be compared with resting rows any
-        more."""
-        return self.consumed.keys() - {file.name for file in self.rivals(self.resting)}
+    number: int = 0
+    taken: Consumed = field(default_factory=Consumed)
+    settled: int = 0
+    known: Known = field(default_factory=Known)
+    topics: frozenset[str] = frozenset()
 
 
 class Plans:
-    """The plans of one topic."""
+    """The plans of one store."""
 
-    def __init__(self, files: Files, topic: str) -> None:
+    def __init__(self, files: Files) -> None:
         self._files = files
-        self.topic = topic
-        self.folder = f"plans/{folder_name(topic)}"
 
     def numbers(self) -> list[int]:
         """All plans that were begun, in order."""
-        return sorted(int(name) for name in self._files.names(self.folder) if name.isdigit())
+        return sorted(int(name) for name in self._files.names(FOLDER) if name.isdigit())
 
     def following(self) -> int:
         """The number of the open plan, or of the next one if none is open."""
         numbers = self.numbers()
         if not numbers:
             return 1
-        return numbers[-1] + 1 if self.done(numbers[-1]) is not None else numbers[-1]
+        return numbers[-1] + 1 if self._read(numbers[-1], "done") is not None else numbers[-1]
 
     def plan(self, number: int) -> Plan | None:
         found = self._read(number, "plan")
-        if found is None:
-            return None
-        return Plan(**{**found, "inputs": _files(found["inputs"]), "rivals": _files(found["rivals"])})
+        return None if found is None else Plan.of_document(found)
 
     def staged(self, number: int) -> Staged | None:
         found = self._read(number, "staged")
         return found and Staged(found["folder"], tuple(map(tuple, found["files"])), found.get("columns", ""))
 
-    def done(self, number: int) -> dict[str, Any] | None:
-        found: dict[str, Any] | None = self._read(number, "done")
-        return found
+    def done(self, number: int) -> Done | None:
+        """Return how a plan ended. Before the first plan nothing was taken."""
+        found = self._read(number, "done")
+        if found is None:
+            return None if number else Done()
+        taken, known = Consumed.of_document(found["taken"]), Known.of_document(found["known"])
+        return Done(number, taken, found["settled"], known, frozenset(found["topics"]))
 
     def begin(self, plan: Plan) -> bool:
         """Write the plan; return whether this one has the number now."""
-        return self._publish(plan.number, "plan", asdict(plan))
+        return self._publish(plan.number, "plan", plan.document())
 
     def stage(self, number: int, staged: Staged) -> bool:
         """Write the staging; return whether this one counts."""
         return self._publish(number, "staged", asdict(staged))
 
-    def end(self, plan: Plan, counts: dict[str, int], added: Sequence[DataFile] = ()) -> bool:
-        """End a plan: its inputs are consumed, and `added` are there instead. Returns false if somebody else
-        has ended it differently."""
-        document = {
-            "consumed": [file.name for file in plan.inputs],
-            "added": [asdict(file) for file in added],
-            **counts,
+    def end(self, plan: Plan, counts: dict[str, int], without: Collection[str] = ()) -> bool:
+        """End a plan: it has taken its rows, except of the topics `without`, whose rows are free for the next
+        plan. Returns false if somebody else has ended it."""
+        topics = plan.topics.keys() - set(without)
+        if not topics:
+            return self.abandon(plan.number)
+        taken = plan.taken.plus(plan.reach, None if plan.every else topics, {*plan.left, *without})
+        least = taken.least(plan.reach.settled)
+        numbers = {
+            version: number
+            for version, number in plan.known.numbers.items()
+            if number > least or version in plan.known.begun
         }
-        return self._publish(plan.number, "done", document)
+        known = Known(numbers).after(plan.known)
+        return self._end(Done(plan.number, taken, plan.reach.settled, known, frozenset(topics)), counts)
 
     def abandon(self, number: int) -> bool:
-        """Give a plan up: it takes nothing, and its inputs are free for the next one."""
-        return self._publish(number, "done", {"consumed": [], "abandoned": True})
+        """Give a plan up: it takes nothing, and its rows are free for the next one."""
+        before = self.done(number - 1)
+        if before is None:  # it was forgotten, since this plan is over, too
+            return False
+        return self._end(Done(number, before.taken, before.settled, before.known), {"abandoned": 1})
 
-    def all_done(self) -> dict[int, dict[str, Any]]:
-        """Return the combined effect of the plans that are over."""
-        found = {number: self.done(number) for number in self.numbers()}
-        return {number: done for number, done in found.items() if done is not None}
+    def is_closed(self, number: int) -> bool:
+        """Whether the marks of a plan that is done were closed."""
+        return self._read(number, "closed") is not None
 
-    def holdings(self, settled: Iterable[Write]) -> Holdings:
-        """Return the topic's files: those of settled writes, and those that compactions made of them."""
-        done = self.all_done()
-        added = {number: _files(each.get("added", ())) for number, each in done.items()}
-        written = [file for write in settled for file in write.files if file.topic == self.topic]
-        return Holdings(
-            [*written, *(file for files in added.values() for file in files)],
-            {name: number for number, each in done.items() for name in each["consumed"]},
-            {file.name: number for number, files in added.items() for file in files},
-        )
+    def close(self, number: int) -> None:
+        """Note that the marks of a plan were closed."""
+        self._publish(number, "closed", {})
 
     def remove(self, number: int) -> None:
-        """Forget a plan. The last one must stay."""
-        self._files.remove(f"{self.folder}/{number:08d}")
+        """Forget a plan. The last one that is done must stay."""
+        self._files.remove(f"{FOLDER}/{number:08d}")
+
+    def _end(self, done: Done, counts: dict[str, int]) -> bool:
+        document = {
+            "taken": done.taken.document(),
+            "settled": done.settled,
+            "known": done.known.document(),
+            "topics": sorted(done.topics),
+            "counts": counts,
+        }
+        return self._publish(done.number, "done", document)
 
     def _read(self, number: int, part: str) -> Any:
-        text = self._files.read(f"{self.folder}/{number:08d}/{part}.json")
+        text = self._files.read(f"{FOLDER}/{number:08d}/{part}.json")
         return None if text is None else json.loads(text)
 
     def _publish(self, number: int, part: str, document: dict[str, Any]) -> bool:
-        return self._files.publish(f"{self.folder}/{number:08d}/{part}.json", json.dumps(document))
-
-
-def topics(cold: ColdStore, writes: Iterable[Write]) -> list[str]:
-    """Return all topics that have, or had, anything in the store, even if all their rows come from a
-    compaction whose writes have been forgotten."""
-    planned = (_topic_of(cold.files, name) for name in cold.files.names("plans") if name[0] != ".")
-    return sorted({name for name in planned if name}.union(*(write.topics for write in writes)))
-
-
-def folder_name(topic: str) -> str:
-    """Return the name of a topic's folder: readable, or with a digest if it would be too long for a disk."""
-    quoted = quote(topic, safe="")
-    if len(quoted) > LONGEST:
-        quoted = f"{quoted[:LONGEST]}{CUT}{hashlib.blake2b(topic.encode(), digest_size=16).hexdigest()}"
-    return f"topic={quoted}"
-
-
-def _topic_of(files: Files, folder: str) -> str | None:
-    """Return the topic of a folder; None if no plan names it yet."""
-    quoted = folder.removeprefix("topic=")
-    if CUT not in quoted:
-        return unquote(quoted)
-    for number in sorted(files.names(f"plans/{folder}"), reverse=True):
-        text = files.read(f"plans/{folder}/{number}/plan.json")
-        if text is not None:
-            return str(json.loads(text)["topic"])
-    return None
-
-
-def _files(documents: Iterable[dict[str, Any]]) -> tuple[DataFile, ...]:
-    return tuple(DataFile(**document) for document in documents)
-
-
-def make(
-    cold: ColdStore,
-    plans: Plans,
-    number: int,
-    epoch: str,
-    until: int | None,
-    batch: int,
-    layout: str = "",
-) -> Plan:
-    """Make a plan for timers that are due by `until` (microseconds; None for all), to the end of that hour.
-
-    A write that is committed and not settled is not an input but a rival: a cancel may have been at Redis
-    before there were marks, and may be settled before this plan's rows are there.
-    """
-    last = hour_text(until) if until is not None else "9999-99"
-    writes = cold.writes()
-    held = plans.holdings(writes)
-    resting = held.resting_of(cold.settled(writes))
-    inputs = tuple(file for file in resting if file.hour <= last and file.hour != CANCELLED)
-    return Plan(number, plans.topic, epoch, last, batch, inputs, held.rivals(inputs), layout=layout)
+        return self._files.publish(f"{FOLDER}/{number:08d}/{part}.json", json.dumps(document))

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Iterator
-from functools import reduce
 from typing import Any
 
 import pyarrow as pa
@@ -22,7 +21,8 @@ from pyspark.sql import functions as f
 
 from relay.core.errors import OtherLayout
 from relay.core.partitions import Layout
-from relay.pipeline.cold.store import ColdStore, DataFile, Write
+from relay.pipeline.cold.intents import committed
+from relay.pipeline.cold.store import ColdStore, Write
 from relay.pipeline.rows.packing import divided
 from relay.pipeline.spark.redis_target import Target
 from relay.store.bulk.store import BATCH
@@ -41,7 +41,7 @@ def retire(cold: ColdStore, target: Target, write: Write) -> int:
     """
     lived = 0
     for _ in range(TRIES):
-        if cold.settled([write]):
+        if cold.is_settled(write):
             return lived
         token = _permit(target, write)
         _, found, fenced = _counts(_retired(target, write.version, token, _not_newer(cold, write)))
@@ -68,20 +68,13 @@ def _permit(target: Target, write: Write) -> str:
 def _not_newer(cold: ColdStore, write: Write) -> DataFrame:
     """Return the write's timers without those that have a newer committed row. Call it after taking the
     permit: a write that is committed later takes the permit away."""
-    timers = _timers(cold, [write])
-    newer = [
-        other for other in cold.writes() if other.version > write.version and other.topics & write.topics
-    ]
-    return timers.join(_timers(cold, newer), ["topic", "timer_id"], "left_anti") if newer else timers
-
-
-def _timers(cold: ColdStore, writes: Iterable[Write]) -> DataFrame:
-    files: dict[str, list[DataFile]] = {}
-    for write in writes:
-        for file in write.files:
-            files.setdefault(file.topic, []).append(file)
-    parts = (cold.read(each).select(f.lit(topic).alias("topic"), "timer_id") for topic, each in files.items())
-    return reduce(DataFrame.unionAll, parts)
+    state = cold.state()
+    rows = cold.table.rows(state.table)
+    timers = rows.where(f.col("version") == write.version).select("topic", "timer_id")
+    if write.version >= state.known.last:
+        return timers
+    newer = rows.where((f.col("version") > write.version) & committed(state.known))
+    return timers.join(newer, ["topic", "timer_id"], "left_anti")
 
 
 def _retired(target: Target, version: int, token: str, timers: DataFrame) -> DataFrame:

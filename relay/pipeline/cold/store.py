@@ -1,85 +1,67 @@
-"""The cold store, where far-future timers rest as versioned rows of Parquet behind manifests.
+"""The cold store, where far-future timers rest as versioned rows of a Delta table.
 
-    COLD/data/<write>/topic=orders/due_hour=2026-12-01-09/*.parquet     what one attempt wrote
-    COLD/commits/<version>-<write>.json     its manifest: without one nobody sees the files
-    COLD/settled/<version>-<write>.json     what it replaces is out of Redis: from then on sweeps take it
-    COLD/store.json                         the store's name, by which Redis knows whose sweep it is
-    COLD/plans/topic=orders/00000007/…      what sweeps do with it; see `plans`
-    COLD/staged/…                           rows on their way to Redis; see `staging`
+    COLD/timers/                        the rows; see `table`
+    COLD/begun/<version>.json           a write has this version from now on, and no other write ever
+    COLD/commits/<version>.json         its manifest: before that its rows count for nothing
+    COLD/settled/<number>.json          what it replaces is out of Redis: from then on sweeps take it
+    COLD/store.json                     the store's name, by which Redis knows whose sweep it is
+    COLD/plans/00000007/…               what sweeps do with it; see `plans`
+    COLD/staged/…                       rows on their way to Redis; see `staging`
+    COLD/moves/<name>.json              what comes from an older store, by its name; see `old_store`
 
-No file is ever changed, and a manifest is created only if it is absent. A row is an intent: to schedule a
-timer, or, in `due_hour=cancelled` and without a due time, to cancel it. The latest version of a timer's rows
+Small files are never changed, and each is created only if it is absent. The latest version of a timer's rows
 counts; a row's version is that of its write: the time by the clock of Redis at which the write began.
-`ColdTable` is what another table format would have to provide.
+
+The small files of a write are there until a finished plan has seen it settled: from then on its version is
+not told from those of older writes. So `begun` goes first, and who reads lists `settled`, then looks at the
+table, reads the manifests, and lists `begun` last. A version of the table that has no such file is then
+surely that of a settled write, and one that has it and no manifest surely is not committed.
 """
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 import secrets
-import uuid
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Protocol
-from urllib.parse import unquote, urlsplit
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from relay.core.instants import LATEST
+from relay.core.errors import InvalidField, ServiceError
+from relay.pipeline.cold.plans import Done, Known, Plans
+from relay.pipeline.cold.table import Table
+from relay.pipeline.cold.taken import EVER
+from relay.pipeline.spark import delta
 from relay.pipeline.spark.files import Files
-from relay.pipeline.spark.hour_folders import hour_of
 
-SCHEMA = "timer_id string, version long, due_us long, expires_us long, envelope binary"
 STORE = "store.json"
-CANCELLED = "cancelled"
-"""The folder of cancels, since a cancel does not know the timer's due time."""
-
-NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
-"""Spark's name for the folder of nulls. A topic may have this name, and no topic is null."""
+BEGUN, COMMITS, SETTLED = "begun", "commits", "settled"
+MOVES = "moves"
 
 VERSION_BITS = 10
-"""The random digits behind the microseconds, so that two writes do not share a version."""
+"""The random digits behind the microseconds, so that two writes seldom want one version."""
 
 
-@dataclass(frozen=True, slots=True)
-class DataFile:
-    """One file: its name below the store, and its rows of one topic and hour. `single` means that no timer
-    has two rows in its folder, which is that of one write."""
-
-    name: str
-    topic: str
-    hour: str
-    rows: int
-    oldest: int
-    newest: int
-    single: bool = False
-
-    @property
-    def folder(self) -> str:
-        return "/".join(self.name.split("/")[:2])
+class WriteLost(ServiceError):
+    """Somebody took a write for dead, since it was under way for a day or more; nothing of it counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """One committed write."""
+    """One committed write: its rows by topic. `single` says that no timer has two rows in it; `settled` that
+    it was settled from the beginning, since it replaces nothing in Redis."""
 
     version: int
-    name: str
-    files: tuple[DataFile, ...]
-
-    @property
-    def manifest(self) -> str:
-        return f"{self.version:019d}-{self.name}.json"
+    topics: Mapping[str, int]
+    single: bool = False
+    settled: bool = False
 
     @property
     def rows(self) -> int:
-        return sum(file.rows for file in self.files)
-
-    @property
-    def topics(self) -> set[str]:
-        return {file.topic for file in self.files}
+        return sum(self.topics.values())
 
     @property
     def began(self) -> int:
@@ -87,31 +69,49 @@ class Write:
         return self.version >> VERSION_BITS
 
 
-class ColdTable(Protocol):
-    """What jobs need of a cold store, in whatever format it keeps its rows."""
+@dataclass(frozen=True, slots=True)
+class State:
+    """A cold store at one moment: how the last finished plan ended, the number up to which all settled writes
+    are known, the next one that is free, the Delta version of the table, what is known of versions, the
+    writes that have manifests, and the versions of dead ones."""
 
-    def write(self, rows: DataFrame, version: int) -> Write | None: ...
-    def cancel(self, rows: DataFrame, version: int, *, settled: bool = False) -> Write | None: ...
-    def settle(self, write: Write) -> None: ...
-    def writes(self) -> list[Write]: ...
-    def settled(self, writes: Iterable[Write]) -> list[Write]: ...
-    def read(self, files: Sequence[DataFile]) -> DataFrame: ...
+    done: Done = field(default_factory=Done)
+    settled: int = 0
+    free: int = 1
+    table: int = -1
+    known: Known = field(default_factory=Known)
+    commits: Mapping[int, Write] = field(default_factory=dict)
+    dead: frozenset[int] = frozenset()
 
+    @property
+    def oldest(self) -> int:
+        """The version of the oldest write that may still be settled; `EVER` if there is none."""
+        return min(self.known.waiting - self.dead, default=EVER)
 
-def hour_text(instant: int) -> str:
-    """Return the hour of an instant in microseconds, as in the files. Beyond the year 9999, which no timer
-    reaches, it is that year's last hour."""
-    moment = dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=min(instant, LATEST))
-    return moment.strftime("%Y-%m-%d-%H").rjust(13, "0")
+    @property
+    def unsettled(self) -> list[Write]:
+        """The writes that are committed and not settled, the oldest first."""
+        return [self.commits[version] for version in sorted(self.known.waiting & self.commits.keys())]
+
+    def waiting(self, settled: int) -> frozenset[int]:
+        """The versions of writes that were not settled by this number."""
+        later = {version for version, number in self.known.numbers.items() if number > settled}
+        return self.known.waiting | later
 
 
 class ColdStore:
-    """A `ColdTable` of Parquet under a path that Spark can write to. Raises Spark's and Hadoop's errors as
-    they are."""
+    """A cold store under a path that Spark can write to. Raises Spark's and Hadoop's errors as they are, and
+    `InvalidField` for a session without Delta Lake."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
+        delta.require(spark)
         self.spark = spark
         self.files = Files(spark, path)
+        self.table = Table(spark, self.files)
+
+    @property
+    def plans(self) -> Plans:
+        return Plans(self.files)
 
     @property
     def name(self) -> str:
@@ -132,122 +132,147 @@ class ColdStore:
 
     def version(self, now: int) -> int:
         """Return a version for a write that begins at `now` (microseconds by the clock of Redis). It is above
-        all that exist."""
-        names = self._manifests()
-        last = int(names[-1].partition("-")[0]) if names else 0
-        return max((now << VERSION_BITS) + secrets.randbelow(1 << VERSION_BITS), last + 1)
+        all that exist, and nobody else gets it."""
+        version = (now << VERSION_BITS) + secrets.randbelow(1 << VERSION_BITS)
+        version = max(version, self.state().known.newest + 1)
+        while not self.files.publish(f"{BEGUN}/{name_of(version)}", "{}"):
+            version += 1
+        return version
 
     def write(self, rows: DataFrame, version: int) -> Write | None:
         """Commit rows of `topic, timer_id, due_us, expires_us, envelope`; return None if there are none. What
-        they replace must then be retired, and the write settled."""
-        return self._commit(rows.withColumn("due_hour", hour_of(f.col("due_us"))), version)
+        they replace must then be retired, and the write settled. Raises `WriteLost`."""
+        return self._commit(rows, version)
 
     def cancel(self, rows: DataFrame, version: int, *, settled: bool = False) -> Write | None:
         """Commit cancels, given as rows of `topic, timer_id`. With `settled` they are about resting rows
         alone: then there is no moment in which a sweep could take timers that live in Redis for ones to
         retire."""
         nothing = {name: f.lit(None) for name in ("due_us", "expires_us", "envelope")}
-        return self._commit(rows.withColumns({**nothing, "due_hour": f.lit(CANCELLED)}), version, settled)
+        return self._commit(rows.withColumns(nothing), version, settled)
 
     def _commit(self, rows: DataFrame, version: int, settled: bool = False) -> Write | None:
-        name = uuid.uuid4().hex
-        folder = f"data/{name}"
-        table = rows.select(
-            "topic",
-            "due_hour",
-            "timer_id",
-            f.lit(version).cast("long").alias("version"),
-            f.col("due_us").cast("long"),
-            f.col("expires_us").cast("long"),
-            f.col("envelope").cast("binary"),
-        ).hint("rebalance", "topic", "due_hour")  # few files, and no task with all rows of an hour
-        table.write.partitionBy("topic", "due_hour").parquet(self.files.at(folder))
-        write = Write(version, name, tuple(self.describe(folder)))
-        if not write.files:
-            self.files.remove(folder)
+        self.table.append(rows, version)
+        return self.commit(version, settled)
+
+    def commit(self, version: int, settled: bool = False) -> Write | None:
+        """Publish the manifest of rows that are in the table. Raises `WriteLost`."""
+        key = f.xxhash64("timer_id")
+        told = (
+            self.table.rows()
+            .where(f.col("version") == version)
+            .groupBy("topic")
+            .agg(f.count("*").alias("rows"), f.count_distinct(key).alias("timers"))
+            .collect()  # one row a topic
+        )
+        if not told:
+            self.give_back(version)
             return None
-        if settled:
-            self.settle(write)
-        self.files.publish(f"commits/{write.manifest}", json.dumps(asdict(write)))
+        single = all(row["rows"] == row["timers"] for row in told)
+        write = Write(version, {row["topic"]: row["rows"] for row in told}, single, settled)
+        manifest = {"topics": write.topics, "single": single, "settled": settled}
+        if not self.files.publish(f"{COMMITS}/{name_of(version)}", json.dumps(manifest)):
+            raise WriteLost("this write to the cold store was taken for dead; run the job again")
         return write
 
-    def keep(self, rows: DataFrame, topic: str) -> list[DataFile]:
-        """Write rows of one topic that have their versions already. Nobody sees them until a plan names
-        them."""
-        folder = f"data/{uuid.uuid4().hex}"
-        whole = rows.select("*", f.lit(topic).alias("topic"), hour_of(f.col("due_us")).alias("due_hour"))
-        whole.hint("rebalance", "due_hour").write.partitionBy("topic", "due_hour").parquet(
-            self.files.at(folder)
-        )
-        return self.describe(folder)
-
-    def describe(self, folder: str) -> list[DataFile]:
-        """List the files of a folder."""
-        table = self.spark.read.schema(f"{SCHEMA}, topic string, due_hour string")
-        topic = f.coalesce("topic", f.lit(NULL_FOLDER)).alias("topic")
-        found = (
-            table.parquet(self.files.at(folder))
-            .groupBy(topic, "due_hour", f.col("_metadata.file_path").alias("path"))
-            .agg(
-                f.count("*").alias("rows"), f.min("version").alias("oldest"), f.max("version").alias("newest")
-            )
-        )
-        root = len(_plain(self.files.root)) + 1
-        single = self._is_single(folder)
-        return [
-            DataFile(
-                _plain(unquote(row.path))[root:],
-                row.topic,
-                row.due_hour,
-                row.rows,
-                row.oldest,
-                row.newest,
-                single,
-            )
-            for row in found.sort("path").toLocalIterator()  # one a file, and not one a timer
-        ]
-
-    def _is_single(self, folder: str) -> bool:
-        """Whether no timer has two rows there. This is found once, and saves each sweep of one write the
-        search."""
-        table = self.spark.read.schema("timer_id string, topic string").parquet(self.files.at(folder))
-        return table.groupBy(f.xxhash64("topic", "timer_id")).count().where("count > 1").isEmpty()
-
     def settle(self, write: Write) -> None:
-        """Settle a write: what its rows replace is out of Redis, and from now on sweeps take it."""
-        self.files.publish(f"settled/{write.manifest}", "{}")
+        """Settle a write: what its rows replace is out of Redis, and from now on sweeps take it.
+
+        Between our look and our file others may settle, plan and forget: then the number has been another's
+        before, and ours says nothing. So we look again.
+        """
+        while not self.is_settled(write):
+            number = self.state().free
+            self.files.publish(f"{SETTLED}/{number:012d}.json", json.dumps({"version": write.version}))
+
+    def is_settled(self, write: Write) -> bool:
+        return write.version not in self.state().known.waiting
+
+    def give_back(self, version: int) -> None:
+        """Forget a version with which no row was written."""
+        self.files.remove(f"{BEGUN}/{name_of(version)}")
+
+    def moving(self) -> frozenset[int]:
+        """Return the versions with which rows come from older stores. They are old, and not dead."""
+        documents = [self.files.read(f"{MOVES}/{name}") for name in self._small_files(MOVES)]
+        return frozenset(each for text in documents if text for each in json.loads(text).get("versions", ()))
+
+    def void(self, version: int) -> bool:
+        """Say of a write that has no manifest that nothing of it counts. Returns false if it has one now."""
+        return self.files.publish(f"{COMMITS}/{name_of(version)}", json.dumps({"void": True}))
 
     # ------------------------------------------------------------------------------ reading
 
-    def writes(self) -> list[Write]:
-        """Return all committed writes, the oldest first."""
-        texts = (self.files.read(f"commits/{name}") for name in self._manifests())
-        return [_write(json.loads(text)) for text in texts if text is not None]
+    def state(self) -> State:
+        """Read the small files. The order matters, and nobody must finish a plan meanwhile: see above."""
+        while True:
+            done = self._last_done()
+            behind = self._settled_behind(done.settled)
+            table = self.table.version()
+            listed = {version: self._manifest(version) for version in self.versions(COMMITS)}
+            begun = self.versions(BEGUN)
+            if self._last_done().number == done.number:
+                break
+        # The first number of a write counts, and none if the write is forgotten: whoever settled it was late.
+        numbers = {version: number for number, version in sorted(behind.items(), reverse=True)}
+        numbers = {version: number for version, number in numbers.items() if version in begun}
+        numbers |= done.known.numbers
+        settled = done.settled  # a listing may lack the file before the last one
+        while settled + 1 in behind:
+            settled += 1
+        commits = {version: each for version, each in listed.items() if each is not None and version in begun}
+        last = max(commits, default=0)
+        known = Known(
+            numbers,
+            waiting=begun - numbers.keys() - {version for version, each in commits.items() if each.settled},
+            uncommitted=begun - commits.keys(),
+            begun=begun,
+            newest=max(begun, default=0),
+            last=last,
+            single=last in commits and commits[last].single,
+        )
+        free = max(behind, default=done.settled) + 1
+        dead = (begun & listed.keys()) - commits.keys()
+        return State(done, settled, free, table, known.after(done.known), commits, dead)
 
-    def _manifests(self) -> list[str]:
-        """List manifests, the oldest first, without drafts, which a killed job leaves beside them."""
-        names = self.files.names("commits")
-        return [name for name in names if name[0] != "." and name.endswith(".json")]
+    def _last_done(self) -> Done:
+        plans = self.plans
+        while True:
+            done = plans.done(plans.following() - 1)
+            if done is not None:  # else it was forgotten since: there is a later one
+                return done
 
-    def settled(self, writes: Iterable[Write]) -> list[Write]:
-        """Return the writes that are settled."""
-        names = set(self.files.names("settled"))
-        return [write for write in writes if write.manifest in names]
+    def _settled_behind(self, last: int) -> dict[int, int]:
+        """Return the versions of writes that were settled after a number, by their numbers."""
+        found: dict[int, int] = {}
+        for name in self._small_files(SETTLED):
+            if int(name[:12]) <= last:
+                continue
+            text = self.files.read(f"{SETTLED}/{name}")
+            if text is not None:
+                found[int(name[:12])] = json.loads(text)["version"]
+        return found
 
-    def read(self, files: Sequence[DataFile]) -> DataFrame:
-        """Return the rows of files: `timer_id, version, due_us, expires_us, envelope`."""
-        if not files:
-            return self.spark.createDataFrame([], SCHEMA)
-        return self.spark.read.schema(SCHEMA).parquet(*(self.files.at(file.name) for file in files))
+    def versions(self, folder: str) -> frozenset[int]:
+        """List versions that have a file."""
+        return frozenset(int(name[:-5]) for name in self._small_files(folder))
+
+    def _small_files(self, folder: str) -> list[str]:
+        """List files without drafts, which a killed job leaves beside them. Raises `InvalidField` for a store
+        of the first format, whose names have a dash."""
+        names = [name for name in self.files.names(folder) if name[0] != "." and name.endswith(".json")]
+        if any("-" in name for name in names):
+            raise InvalidField(
+                "cold", f"{self.place} is from before Delta: move it with relay pipeline migrate-cold"
+            )
+        return names
+
+    def _manifest(self, version: int) -> Write | None:
+        text = self.files.read(f"{COMMITS}/{name_of(version)}")
+        document: dict[str, Any] = json.loads(text) if text is not None else {"void": True}
+        return None if "void" in document else Write(version, **document)
 
 
-def _write(document: dict[str, object]) -> Write:
-    files = tuple(DataFile(**file) for file in document["files"])  # type: ignore[attr-defined]
-    return Write(int(str(document["version"])), str(document["name"]), files)
-
-
-def _plain(path: str) -> str:
-    """Return a path without scheme and leading slashes: Spark writes `file:///a` where Hadoop writes
-    `file:/a`."""
-    scheme, colon, rest = path.partition(":")
-    return (rest if colon and "/" not in scheme else path).lstrip("/")
+def name_of(version: int) -> str:
+    """Return the name of a write's small files."""
+    return f"{version:019d}.json"

@@ -4,7 +4,7 @@ Redis.
     lake, and the stream behind it → gaps → one timer after the other → timers that live → are they in Redis?
     → verdicts, tables, a report, and lost timers
 
-Each arrow is a table under OUT/work, which is removed at the end.
+Each arrow is Parquet under OUT/work, which is removed at the end; the tables are Delta tables.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
@@ -30,11 +31,10 @@ from relay.pipeline.audit.verdicts import VERDICT_COLUMNS, VERDICTS, Judged, jud
 from relay.pipeline.jobs import snapshot as snapshot_job
 from relay.pipeline.jobs.job import Bar, Summary
 from relay.pipeline.journal_source import JournalSource
-from relay.pipeline.lake.journal_lake import Lake, milliseconds, sequence, stream
+from relay.pipeline.lake.journal_lake import Lake, ends, hour
 from relay.pipeline.lake.journal_offsets import offsets
 from relay.pipeline.lake.journal_rows import GAP
 from relay.pipeline.spark.files import Files
-from relay.pipeline.spark.hour_folders import hour_of
 from relay.pipeline.timers_source import TimersDataSource
 from relay.store.journal.scan import Mark
 
@@ -82,7 +82,6 @@ class _Run:
         )
         for source in (JournalSource, TimersDataSource):
             spark.dataSource.register(source)
-        spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
 
     def run(self) -> Summary:
         if self.job.dry_run:
@@ -108,14 +107,9 @@ class _Run:
 
     def _dry(self) -> Summary:
         """Count what there is to judge, without the streams behind the lake."""
-        parts = self.lake.log.state().parts
-        shares = [
-            (name, share) for part in parts for name, share in part.topics.items() if self._wanted(name)
-        ]
-        counts = {
-            "topics": len({topic_of(name) for name, _ in shares}),
-            "records": sum(share.records for _, share in shares),
-        }
+        kept = self.lake.rows(topics=self.job.topics).where(f.col("kind") != GAP)
+        records = [row["count"] for row in kept.groupBy("topic").count().collect()]  # a row for each topic
+        counts = {"topics": len(records), "records": sum(records)}
         return Summary("audit", dry_run=True, counts=counts)
 
     def _kept(self, name: str, rows: DataFrame) -> DataFrame:
@@ -129,13 +123,13 @@ class _Run:
     def _rows(self) -> tuple[DataFrame, dict[str, Mark]]:
         """Return lake and stream, and how far the stream was read. A trigger of the journal job may come
         between the two, so the stream is read from where this state of the lake ends."""
-        state = self.lake.log.state()
-        rows = self.lake.rows(state, self.job.topics).drop("part")
-        marks = {stream: Mark(*mark) for stream, mark in state.marks.items() if self._wanted(stream)}
+        state = self.lake.state()
+        rows = self.lake.rows(state, self.job.topics)
+        marks = {stream: mark for stream, mark in state.marks.items() if self._wanted(stream)}
         if self.job.source:
             tail = self._kept("tail", self._behind(marks))
             rows = rows.unionByName(tail)
-            marks |= _ends(tail)
+            marks |= ends(tail)
         return audit_gaps.placed(rows), marks
 
     def _wanted(self, stream: str) -> bool:
@@ -150,7 +144,7 @@ class _Run:
         source = source.options(
             topics=json.dumps(names), startingOffsets=offsets(marks), failOnDataLoss="false"
         )
-        return source.load().withColumn("hour", hour_of(1000 * milliseconds()))
+        return source.load().withColumn("hour", hour())
 
     def _asked(self, living: DataFrame, marks: Mapping[str, Mark]) -> DataFrame:
         """Add the answers of Redis or the snapshot, and of the cold store; keep timers that no journal knows
@@ -200,12 +194,19 @@ class _Run:
             "verdicts": self.spark.createDataFrame([row_of(each) for each in verdicts], VERDICTS),
         }
         for name, table in tables.items():
-            table.write.mode("overwrite").parquet(self.files.at(name))
+            self._replace(name, table)
         lateness = audit_tables.percentiles(lates, []).collect()  # one row
         summary = self._summary(verdicts, lateness[0].asDict() if lateness else {})
         summary.counts |= self._lost(living)
         self._report(summary, verdicts)
         return summary
+
+    def _replace(self, name: str, table: DataFrame) -> None:
+        """Write a table. Readers see the one of the run before until it is there."""
+        place = self.files.at(name)
+        if not DeltaTable.isDeltaTable(self.spark, place):
+            self.files.remove(name)  # Parquet, by a Relay before Delta
+        table.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(place)
 
     def _lost(self, living: DataFrame) -> dict[str, int]:
         """Write lost timers for `relay pipeline schedule`."""
@@ -232,7 +233,7 @@ class _Run:
         return Summary("audit", counts=counts | worst, facts=facts)
 
     def _table(self, name: str) -> DataFrame:
-        return self.spark.read.parquet(self.files.at(name))
+        return self.spark.read.format("delta").load(self.files.at(name))
 
     def _report(self, summary: Summary, verdicts: list[Judged]) -> None:
         """Write the page, last of all."""
@@ -246,15 +247,3 @@ class _Run:
         self.files.remove(REPORT)
         self.files.publish(REPORT, audit_page.render(page, audit_tables.PER_DECADE))
         summary.facts["report"] = self.files.at(REPORT)
-
-
-def _ends(tail: DataFrame) -> dict[str, Mark]:
-    """Return how far each stream was read."""
-    place = f.struct(milliseconds(), sequence())
-    found = (
-        tail.where(f.col("kind") != GAP)
-        .groupBy(stream().alias("stream"))
-        .agg(f.max_by("entry", place).alias("entry"), f.max_by("batch_last", place).alias("last"))
-        .collect()
-    )
-    return {row.stream: Mark(row.entry, row["last"]) for row in found}

@@ -5,32 +5,43 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
 from relay.core.partitions import topic_of
 from relay.pipeline.jobs.job import Bar, Summary
 from relay.pipeline.journal_source import JournalSource
-from relay.pipeline.lake.journal_lake import Lake, partition
-from relay.pipeline.lake.journal_offsets import JournalOptions, chosen, offsets, scanning
-from relay.pipeline.lake.lake_log import LakeChange, LakePart, LakeState
+from relay.pipeline.lake.journal_lake import Lake, ends, hour, partition
+from relay.pipeline.lake.journal_offsets import (
+    JournalOptions,
+    chosen,
+    from_offset,
+    offsets,
+    scanning,
+    to_offset,
+)
+from relay.pipeline.lake.journal_rows import GAP
+from relay.pipeline.lake.lake_state import LakeState
 from relay.pipeline.spark.files import Files
-from relay.store.journal.scan import Mark, place
+from relay.store.journal.scan import Mark
 
-CHECKPOINT = "checkpoint"
+CHECKPOINT = "_checkpoint"
+"""The folder in the lake with how far the streams were read; Delta leaves names with `_` alone."""
+
 TOO_BUSY = "Python worker failed to connect back"
 CHANCES = 5
 LOOK = 1
 """Seconds between two checks whether a job must stop."""
 
 UPKEEP = 64
-"""The batches between two compactions of a job that goes on."""
+"""The commits between two compactions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +51,7 @@ class Journal:
 
     `every` is the number of seconds between two looks at the streams; with None the job takes what there is,
     once. `trim` removes from Redis what is safe in the lake. `keep` drops hours of the lake that are older.
+    `compact` compacts at the end, also if it is not yet time.
     """
 
     lake: str
@@ -64,6 +76,7 @@ def run(spark: SparkSession, bar: Bar | None, job: Journal, stop: threading.Even
     keeper = Keeper(Lake(spark, job.lake), job)
     if job.dry_run:
         return keeper.waiting()
+    keeper.lake.create()
     if job.files:
         step("files")
         keeper.take_files()
@@ -76,7 +89,7 @@ def run(spark: SparkSession, bar: Bar | None, job: Journal, stop: threading.Even
                 raise
         keeper.trim()
     step("upkeep")
-    keeper.upkeep()
+    keeper.upkeep(at_once=job.compact)
     return keeper.summary()
 
 
@@ -101,12 +114,13 @@ def to_the_end(begin: Callable[[], StreamingQuery], stop: threading.Event | None
 
 def start(spark: SparkSession, job: Journal, keeper: Keeper) -> StreamingQuery:
     """Start the stream. It ends by itself unless the job has `every`."""
-    marks = {stream: Mark(*mark) for stream, mark in keeper.lake.log.state().marks.items()}
     source = spark.readStream.format("timers_journal").options(**job.source)
+    marks: Mapping[str, Mark] = {}
     if "startingOffsets" not in job.source:  # a new checkpoint goes on where the lake ends
+        marks = keeper.lake.state().marks
         source = source.option("startingOffsets", offsets(marks) if marks else "earliest")
     place = job.checkpoint or keeper.lake.files.at(CHECKPOINT)
-    keeper.stream = Files(spark, place)
+    keeper.query = Query(Files(spark, place), marks)
     writer = source.load().writeStream.foreachBatch(keeper.store).option("checkpointLocation", place)
     writer = writer.queryName("relay-journal")
     trigger: dict[str, Any] = (
@@ -115,12 +129,34 @@ def start(spark: SparkSession, job: Journal, keeper: Keeper) -> StreamingQuery:
     return writer.trigger(**trigger).start()
 
 
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What Spark's checkpoint says of a query that began at these marks."""
+
+    checkpoint: Files
+    began: Mapping[str, Mark]
+
+    @property
+    def name(self) -> str:
+        """Its id, which the checkpoint keeps across restarts."""
+        told = json.loads(self.checkpoint.read("metadata") or "{}")
+        name: str = told["id"]
+        return name
+
+    def end(self, batch: int) -> Mapping[str, Mark]:
+        """Return how far each stream is read by the end of a batch."""
+        if batch < 0:
+            return self.began
+        told = self.checkpoint.read(f"offsets/{batch}") or ""
+        return from_offset(json.loads(told.splitlines()[-1]))
+
+
 class Keeper:
     """Stores batches, and counts them."""
 
     def __init__(self, lake: Lake, job: Journal) -> None:
         self.lake = lake
-        self.stream: Files | None = None
+        self.query: Query | None = None
         self._job = job
         self._safe: dict[str, str] = {}
         self._count: Counter[str] = Counter()
@@ -131,67 +167,56 @@ class Keeper:
 
     def store(self, rows: DataFrame, batch: int) -> None:
         """Store a batch of the stream. A batch that is stored already is not read again."""
-        query = self._query()
-        if self.lake.log.state().stored.get(query, -1) >= batch:
-            return
+        assert self.query is not None
         self.trim()  # the batches before are stored, and Spark knows it
-        part = self._added(rows, "batch", {query: batch})
-        for stream, share in part.topics.items():
-            self._safe[stream] = share.last_entry
-        if self._job.every is not None and batch % UPKEEP == UPKEEP - 1:
+        began, end = self.query.end(batch - 1), self.query.end(batch)
+        if not self._added(rows, began, end, {self.query.name: batch}):
+            return
+        moved = {stream: mark for stream, mark in end.items() if mark.entry and mark != began.get(stream)}
+        self._safe |= {stream: mark.entry for stream, mark in moved.items()}
+        if self._job.every is not None and self._due():
             self.upkeep()
 
-    def _query(self) -> str:
-        """The stream's id, which its checkpoint keeps across restarts."""
-        assert self.stream is not None
-        told = json.loads(self.stream.read("metadata") or "{}")
-        name: str = told["id"]
-        return name
-
     def take_files(self) -> None:
-        """Return the rows that the lake does not have."""
-        self._added(self._files(), "import", {})
+        """Store the rows that the lake does not have."""
+        rows = self._files()
+        self._added(rows, {}, ends(rows), {})
 
     def _files(self) -> DataFrame:
         source = self.lake.spark.read.format("timers_journal")
         return source.option("files", json.dumps(self._job.files)).load()
 
-    def _added(self, rows: DataFrame, why: str, stored: dict[str, int]) -> LakePart:
-        """Write the rows and make them a part of the lake.
+    def _added(
+        self, rows: DataFrame, began: Mapping[str, Mark], end: Mapping[str, Mark], stored: dict[str, int]
+    ) -> bool:
+        """Make the rows a part of the lake; they lie behind `began`, as far as that is known, and reach to
+        `end`. Returns whether they were not `stored` already.
 
-        Rows whose entries may be there already, from a file or by another job, are compared with the lake. If
-        the lake changes meanwhile, this is done again.
+        If another job commits meanwhile, this is done again on top of that.
         """
         while True:
-            seen = self.lake.log.state()
-            part = self.lake.write(rows)
-            if overlaps(part, seen):
-                self.lake.files.remove(part.folder)
-                known = self.lake.rows(seen, sorted(set(map(topic_of, part.topics))))
-                known = known.select("topic", "entry", partition().alias("place")).distinct()
-                placed = rows.withColumn("place", partition())
-                fresh = placed.join(known, ["topic", "entry", "place"], "left_anti").drop("place")
-                part = self.lake.write(fresh)
-            if self.lake.log.commit(lambda state: self._change(state, seen, part, why, stored)) is not None:  # noqa: B023
+            seen = self.lake.state()
+            if any(seen.stored.get(name, -1) >= batch for name, batch in stored.items()):
+                return False
+            common = overlap(seen, began, end)
+            fresh = self._fresh(rows, seen, common) if common else rows
+            counts = Observation()
+            gap = f.col("kind") == GAP
+            counted = fresh.observe(counts, f.count_if(~gap).alias("records"), f.count_if(gap).alias("gaps"))
+            after = replace(seen.reached(end), stored={**seen.stored, **stored})
+            if self.lake.append(counted, after):
                 break
-            self.lake.files.remove(part.folder)
-            if any(self.lake.log.state().stored.get(name, -1) >= batch for name, batch in stored.items()):
-                return part  # another run of this job was faster
-        if not part.topics:
-            self.lake.files.remove(part.folder)
-        self._count["batches"] += 1
-        self._count["records"] += part.records
-        self._count["gaps"] += sum(share.gaps for share in part.topics.values())
-        return part
+        self._count.update(counts.get, batches=1)
+        return True
 
-    def _change(
-        self, state: LakeState, seen: LakeState, part: LakePart, why: str, stored: dict[str, int]
-    ) -> LakeChange | None:
-        if any(state.stored.get(name, -1) >= batch for name, batch in stored.items()):
-            return None
-        if state.version != seen.version and overlaps(part, state):
-            return None
-        return LakeChange(why, (part,) if part.topics else (), stored=stored)
+    def _fresh(self, rows: DataFrame, seen: LakeState, streams: Iterable[str]) -> DataFrame:
+        """Return the rows whose entries the lake lacks. Rows of these streams may be there already, from a
+        file or by another job."""
+        first = rows.agg(f.min(hour())).collect()[0][0]  # one row
+        known = self.lake.rows(seen, sorted(set(map(topic_of, streams))), first or "")
+        known = known.select("topic", "entry", partition().alias("place")).distinct()
+        placed = rows.withColumn("place", partition())
+        return placed.join(known, ["topic", "entry", "place"], "left_anti").drop("place")
 
     # ------------------------------------------------------------------------------ upkeep
 
@@ -204,19 +229,22 @@ class Keeper:
                 self._trimmed[topic_of(stream)] += scan.trim(stream, entry)
         self._safe.clear()
 
-    def upkeep(self) -> None:
-        """Do retention and compaction, and remove what nobody reads any more."""
+    def _due(self) -> bool:
+        state = self.lake.state()
+        return state.commits - state.compacted >= UPKEEP
+
+    def upkeep(self, *, at_once: bool = False) -> None:
+        """Do retention; after some commits, or at once, compact, and remove what nobody reads any more."""
         if self._job.keep is not None:
             oldest = datetime.now(UTC) - self._job.keep
             self._dropped.update(self.lake.retain(oldest.strftime("%Y-%m-%d-%H")))
-        if self._job.compact:
+        if at_once or self._due():
             self._count["compacted"] += self.lake.compact()
-        if self._job.compact or self._job.keep is not None:
             self.lake.clean()
 
     def waiting(self) -> Summary:
         """Count what a run would store; nothing is stored."""
-        state, summary = self.lake.log.state(), Summary("journal", dry_run=True)
+        state, summary = self.lake.state(), Summary("journal", dry_run=True)
         records = 0
         if self._job.files:
             records += self._files().count()
@@ -224,33 +252,34 @@ class Keeper:
             options = JournalOptions.of(self._job.source)
             with scanning(options) as scan:
                 for stream in chosen(scan, options):
-                    begin = state.marks[stream][1] if stream in state.marks else scan.begin(stream).last
-                    records += max(scan.end(stream).last - begin, 0)
+                    begin = state.marks.get(stream) or scan.begin(stream)
+                    records += max(scan.end(stream).last - begin.last, 0)
         summary.counts["records"] = records
         return summary
 
     def summary(self) -> Summary:
         """Return the counts under stable names."""
-        state = self.lake.log.state()
+        state = self.lake.state()
         names = ("batches", "records", "gaps", "compacted")
-        marks = {topic: {"entry": entry, "last": last} for topic, (entry, last) in state.marks.items()}
         return Summary(
             "journal",
-            counts={name: self._count[name] for name in names} | {"folders": len(state.parts)},
+            counts={name: self._count[name] for name in names},
             facts={
                 "lake": self.lake.files.root,
                 "version": state.version,
                 "trimmed": dict(self._trimmed),
                 "dropped": dict(self._dropped),
-                "topics": marks,
+                "topics": to_offset(state.marks),
             },
         )
 
 
-def overlaps(part: LakePart, state: LakeState) -> bool:
-    """Whether some entries of the rows may be in the lake."""
-    marks = state.marks
-    return any(
-        topic in marks and place(share.first_entry) <= place(marks[topic][0])
-        for topic, share in part.topics.items()
-    )
+def overlap(state: LakeState, began: Mapping[str, Mark], end: Mapping[str, Mark]) -> set[str]:
+    """Return the streams of which some entries between these marks may be in the lake."""
+    return {
+        stream
+        for stream, mark in end.items()
+        if stream in state.marks
+        and mark != began.get(stream)
+        and (stream not in began or began[stream].place < state.marks[stream].place)
+    }

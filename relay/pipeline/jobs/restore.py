@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from relay.core.errors import InvalidField
-from relay.pipeline.cold.plans import Plans
+from relay.pipeline.cold.intents import is_taken
 from relay.pipeline.cold.store import ColdStore
-from relay.pipeline.cold.sweep import Sweep, SweepOptions, Swept, now
+from relay.pipeline.cold.sweep import Sweep, now
+from relay.pipeline.cold.sweep_options import SweepOptions
 from relay.pipeline.jobs.job import Bar, Summary
 from relay.pipeline.jobs.snapshot import digest_of, read
-from relay.pipeline.jobs.sweep import one_by_one
+from relay.pipeline.jobs.sweep import told
 from relay.pipeline.spark.redis_target import Target
 
 WORK = "_relay_restore"
@@ -48,9 +48,8 @@ class Restore:
 
 
 def run(spark: SparkSession, bar: Bar, job: Restore) -> Summary:
-    """Compare the snapshot with its manifest, and load the timers that don't live in Redis, one topic after
-    the other. A topic that is busy, or fails, holds up no other. Raises `InvalidField`, and
-    `StoreUnavailable` or Spark's form of it."""
+    """Compare the snapshot with its manifest, and load the timers that don't live in Redis. A topic that is
+    busy, or fails, holds up no other. Raises `InvalidField`, and `StoreUnavailable` or Spark's form of it."""
     summary = Summary("restore", job.dry_run)
     rows, about = read(spark, job.snapshot)
     chosen = list(dict.fromkeys(job.topics)) or about["topics"]
@@ -75,11 +74,9 @@ def run(spark: SparkSession, bar: Bar, job: Restore) -> Summary:
     _prepare(cold, job.target, whole, chosen)
     before = _taken(cold, chosen)
 
-    def sweep(topic: str) -> Swept:
-        options = SweepOptions(horizon=None, rate=job.rate, take_over=job.take_over)
-        return Sweep(spark, cold, job.target, topic, options, partial(_step, bar, topic)).run()
-
-    total = one_by_one(summary, "restored", chosen, sweep)
+    options = SweepOptions(horizon=None, rate=job.rate, take_over=job.take_over)
+    sweep = Sweep(spark, cold, job.target, chosen, options, bar.step)
+    total = told(summary, sweep, "restored")
     kept = ("loaded", "live", "marked", "again", "batches")
     summary.counts |= {"timers": total.planned, **{name: asdict(total)[name] for name in kept}}
     summary.counts["before"] = before
@@ -92,26 +89,24 @@ def run(spark: SparkSession, bar: Bar, job: Restore) -> Summary:
 
 def _taken(cold: ColdStore, chosen: Sequence[str]) -> int:
     """Count the rows that earlier runs have finished, in whichever Redis that was."""
-    writes = cold.writes()
-    held = [Plans(cold.files, topic).holdings(writes) for topic in chosen]
-    return sum(file.rows for each in held for file in each.files if file.name in each.consumed)
-
-
-def _step(bar: Bar, topic: str, name: str) -> None:
-    bar.step(f"{topic}: {name}")
+    state = cold.state()
+    rows = cold.table.rows(state.table).where(f.col("topic").isin(list(chosen)))
+    return rows.where(is_taken(state.done.taken, state.known)).count()
 
 
 def _prepare(cold: ColdStore, target: Target, rows: DataFrame, chosen: Sequence[str]) -> None:
     """Store the rows as settled writes, each topic once, even if an earlier run restored other topics.
     Nothing is retired, since timers that live in Redis are newer."""
-    writes = cold.writes()
-    missing = set(chosen).difference(*(write.topics for write in writes))
-    if missing:
-        wanted = rows.where(f.col("topic").isin(sorted(missing)))
-        write = cold.write(_rows(wanted), cold.version(now(target)))
-        writes += [write] if write else []
-    for write in writes:
+    for write in cold.state().unsettled:
         cold.settle(write)
+    stored = {
+        row["topic"] for row in cold.table.rows(cold.state().table).select("topic").distinct().collect()
+    }
+    missing = sorted(set(chosen) - stored)
+    if missing:
+        made = cold.write(_rows(rows.where(f.col("topic").isin(missing))), cold.version(now(target)))
+        if made is not None:
+            cold.settle(made)
 
 
 def _rows(rows: DataFrame) -> DataFrame:

@@ -3,31 +3,29 @@ there."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from relay.core.errors import InvalidField, ServiceError, StoreUnavailable
+from relay.core.errors import InvalidField
 from relay.core.validate import MAX_NAME_BYTES
-from relay.pipeline.cold import compaction, plans
-from relay.pipeline.cold.plans import Plans, topics
+from relay.pipeline.cold import upkeep
+from relay.pipeline.cold.intents import untaken
 from relay.pipeline.cold.retiring import retire
-from relay.pipeline.cold.store import CANCELLED, ColdStore, DataFile, Write
-from relay.pipeline.cold.sweep import Sweep, SweepBusy, SweepLost, SweepOptions, Swept, now
-from relay.pipeline.jobs.job import Bar, JobFailed, Summary, translated
+from relay.pipeline.cold.store import ColdStore, Write
+from relay.pipeline.cold.sweep import Sweep, SweepLost, TopicRefused, now
+from relay.pipeline.cold.sweep_options import SweepOptions, Swept
+from relay.pipeline.cold.table import NO_TABLE
+from relay.pipeline.cold.topic_marks import SweepBusy
+from relay.pipeline.jobs.job import Bar, Summary
+from relay.pipeline.spark.hour_folders import hour_of
 from relay.pipeline.spark.redis_target import Target
 
 TABLE = "table"
-ORPHANED = 86_400.0
-"""Seconds after which a folder that nobody names is taken for the remains of a killed job."""
-
 NO_NAME = r"[\x{00}-\x{1F}\x{7F}-\x{9F}{}]"
 
 
@@ -39,69 +37,46 @@ class SweepJob:
     cold: str
     options: SweepOptions
     topics: tuple[str, ...] = ()
-    keep: int = compaction.KEEP
+    keep: int = upkeep.KEEP
     dry_run: bool = False
 
 
 def sweep(spark: SparkSession, bar: Bar, job: SweepJob) -> Summary:
-    """Sweep one topic after the other. A topic that is busy, or fails, is a problem of its own, and holds up
-    no other.
+    """Sweep all topics together. A topic that is busy, or fails, is a problem of its own, and holds up no
+    other.
 
     Raises `StoreUnavailable`, or Spark's form of it.
     """
     cold, summary = ColdStore(spark, job.cold), Summary("sweep", job.dry_run)
-    bar.step("looking at the cold store")
-    chosen = [job.target.admit(topic) for topic in job.topics] or topics(cold, cold.writes())
-    total = one_by_one(
-        summary,
-        "swept",
-        chosen,
-        lambda topic: _dry(cold, job, topic) if job.dry_run else _sweep(spark, bar, cold, job, topic),
-    )
-    summary.counts = {"topics": len(chosen), **asdict(total), "superseded": total.planned - total.staged}
+    chosen = tuple(job.target.admit(topic) for topic in job.topics) or None
+    sweep = Sweep(spark, cold, job.target, chosen, job.options, bar.step)
     if job.dry_run:
-        summary.counts = {name: summary.counts[name] for name in ("topics", "planned")}
+        bar.step("looking at the cold store")
+        rows = sweep.look().rows
+        summary.counts = {"topics": len(rows), "planned": sum(count for count, _ in rows.values())}
     else:
+        total = told(summary, sweep, "swept")
+        summary.counts = {"topics": sweep.topics, **asdict(total), "superseded": total.planned - total.staged}
         bar.step("removing what is no longer needed")
-        kept = compaction.retain(cold, now(job.target), job.keep)
-        summary.counts |= asdict(kept) | {"orphans_removed": compaction.orphans(cold, ORPHANED, time.time())}
-    writes = cold.writes()
-    summary.counts["unfinished_writes"] = len(writes) - len(cold.settled(writes))
+        summary.counts |= asdict(upkeep.keep_small(cold, now(job.target), job.keep))
+    summary.counts["unfinished_writes"] = len(cold.state().unsettled)
     return summary
 
 
-def one_by_one(summary: Summary, done: str, chosen: Sequence[str], work: Callable[[str], Swept]) -> Swept:
-    """Work on one topic after the other. A topic that is busy, or fails, is a problem that names it (it was
-    not `done`), and holds up no other. Raises `StoreUnavailable`, or Spark's form of it, which concerns all
-    topics."""
+def told(summary: Summary, sweep: Sweep, done: str) -> Swept:
+    """Sweep, and tell of the topics that were left out, and so not `done`. Raises `StoreUnavailable`, or
+    Spark's form of it."""
     total = Swept()
-    for topic in chosen:
-        try:
-            total = total.plus(work(topic))
-        except (SweepBusy, SweepLost) as busy:
-            summary.problems.append(str(busy))
-        except (PySparkException, Py4JError, ServiceError) as failure:
-            told = failure if isinstance(failure, ServiceError) else translated(failure)
-            if isinstance(told, StoreUnavailable) or (isinstance(told, JobFailed) and told.unavailable):
-                raise
-            summary.problems.append(f"{topic!r} was not {done}: {told}")
+    try:
+        total = sweep.run()
+    except (SweepBusy, SweepLost) as busy:
+        summary.problems.append(str(busy))
+    for version, why_not in sweep.unfinished.items():
+        summary.problems.append(f"the write {version} could not be finished, and waits: {why_not}")
+    for topic, why in sweep.left_out.items():
+        refused = isinstance(why, TopicRefused)
+        summary.problems.append(f"{topic!r} was not {done}: {why}" if refused else str(why))
     return total
-
-
-def _sweep(spark: SparkSession, bar: Bar, cold: ColdStore, job: SweepJob, topic: str) -> Swept:
-    def step(name: str) -> None:
-        bar.step(f"{topic}: {name}")
-
-    return Sweep(spark, cold, job.target, topic, job.options, step).run()
-
-
-def _dry(cold: ColdStore, job: SweepJob, topic: str) -> Swept:
-    """Count what a sweep would take: rows, before versions are compared."""
-    mine = Plans(cold.files, topic)
-    number = mine.following()
-    until = None if job.options.horizon is None else now(job.target, topic) + job.options.horizon
-    plan = mine.plan(number) or plans.make(cold, mine, number, "", until, job.options.batch)
-    return Swept(planned=plan.rows)
 
 
 # ----------------------------------------------------------------------------------- rows that come
@@ -134,9 +109,12 @@ def supersede(cold: ColdStore, timers: DataFrame, version: int) -> int:
 
     Call it when they are there, with a version from before; returns how many rows that took.
     """
-    held = topics(cold, cold.writes())
+    if cold.table.version() == NO_TABLE:
+        cold.give_back(version)
+        return 0
+    held = cold.table.rows().select("topic").distinct()
     # Timers that live in Redis are newer, so nothing is retired.
-    write = cold.cancel(timers.where(f.col("topic").isin(held)), version, settled=True) if held else None
+    write = cold.cancel(timers.join(f.broadcast(held), "topic", "left_semi"), version, settled=True)
     return write.rows if write else 0
 
 
@@ -189,40 +167,26 @@ def _finish(cold: ColdStore, target: Target, write: Write | None) -> int:
 
 
 def status(spark: SparkSession, path: str) -> Summary:
-    """Report what the manifests say: the rows of each topic and hour, before versions are compared."""
+    """Report what rests: the rows of each topic and hour, before versions are compared."""
     cold, summary = ColdStore(spark, path), Summary("cold")
-    writes = cold.writes()
-    settled = cold.settled(writes)
+    hour = hour_of(f.col("due_us")).alias("hour")
     hours: dict[str, dict[str, int]] = {}
-    files: list[DataFile] = []
-    for topic in topics(cold, writes):
-        mine = Plans(cold.files, topic)
-        resting = [file for file in mine.holdings(settled).resting if file.hour != CANCELLED]
-        files += resting
-        for file in sorted(resting, key=lambda file: file.hour):
-            per_hour = hours.setdefault(topic, {})
-            per_hour[file.hour] = per_hour.get(file.hour, 0) + file.rows
+    for row in untaken(cold).groupBy("topic", hour).count().sort("topic", "hour").toLocalIterator():
+        hours.setdefault(row["topic"], {})[row["hour"]] = row["count"]
     summary.counts = {
         "topics": len(hours),
-        "rows": sum(file.rows for file in files),
-        "files": len(files),
-        "unfinished_writes": len(writes) - len(settled),
+        "rows": sum(sum(each.values()) for each in hours.values()),
+        "files": cold.table.size()[0],
+        "unfinished_writes": len(cold.state().unsettled),
     }
     summary.facts["hours"] = hours
     return summary
 
 
-def compact(spark: SparkSession, bar: Bar, path: str, least: int) -> Summary:
-    """Merge many files into few, topic by topic. A topic that is being swept is left alone."""
-    cold, summary = ColdStore(spark, path), Summary("compact")
-    before = after = done = 0
-    for topic in topics(cold, cold.writes()):
-        bar.step(topic)
-        made = compaction.compact(cold, topic, least)
-        if made is not None:
-            before, after, done = before + made[0], after + made[1], done + 1
-    summary.counts = {"topics": done, "files_before": before, "files_after": after}
-    return summary
+def compact(spark: SparkSession, bar: Bar, path: str, least: int) -> None:
+    """Merge the table's files, if there are at least `least` more than its size asks for."""
+    bar.step("merging files")
+    upkeep.compact(ColdStore(spark, path), least)
 
 
 def for_people(summary: Summary) -> None:

@@ -1,42 +1,77 @@
-"""The journal's lake: rows of `timers_journal` as Parquet, by topic and hour, each exactly once."""
+"""The journal's lake: rows of `timers_journal` in one Delta table, each exactly once."""
 
 from __future__ import annotations
 
-import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
-from pyspark.sql import Column, DataFrame, Row, SparkSession
+from delta import exceptions as conflicts
+from delta.tables import DeltaTable
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.types import StructType
 
-from relay.core.partitions import topic_of
-from relay.pipeline.lake.journal_rows import GAP, SCHEMA
-from relay.pipeline.lake.lake_log import LakeChange, LakePart, LakeState, Log, Share
+from relay.core.errors import InvalidField
+from relay.pipeline.lake.journal_rows import COLUMNS, GAP
+from relay.pipeline.lake.lake_state import LakeState, heard
+from relay.pipeline.spark.delta import require
 from relay.pipeline.spark.files import Files
 from relay.pipeline.spark.hour_folders import hour_of
+from relay.pipeline.spark.session import configured
+from relay.store.journal.scan import Mark
 
-DATA = "data"
-TABLE = f"{SCHEMA}, part string, hour string"
-"""`part` is the folder that one attempt wrote. `hour`, such as `2026-01-01-09`, is in UTC and comes from the
-entry's id, which never steps back in a stream."""
+TABLE = {"topic": "string", "hour": "string", "timer_id": "string", **COLUMNS}
+"""The columns of the table. `hour`, such as `2026-01-01-09`, is in UTC and comes from the entry's id, which
+never steps back in a stream."""
 
-WHOLE_TOPIC = "whole_topic"
-"""A column of the files: the topic, if it is too long for a folder's name (`folder_of`)."""
+APP = "relay-journal"
+"""The name under which Relay's commits are numbered, as Delta's `txn` actions. If two commits
+have one number, the second is refused or skipped."""
 
-LONGEST = 249
-"""The most bytes behind `topic=` in a folder's name that disks and HDFS take. A character that Spark escapes
-counts as three."""
+CONFLICTS = (  # which have no class in common
+    conflicts.ConcurrentAppendException,
+    conflicts.ConcurrentDeleteDeleteException,
+    conflicts.ConcurrentDeleteReadException,
+    conflicts.ConcurrentTransactionException,
+    conflicts.ConcurrentWriteException,
+    conflicts.DeltaConcurrentModificationException,
+    conflicts.MetadataChangedException,
+    conflicts.ProtocolChangedException,
+)
+"""The refusals of a commit because of another one."""
 
-_ESCAPED = r"[\x{01}-\x{1F}\x{7F}\"#%'*/:=?\\{\[\]^]"
-_SHORT = r"^.{0,16}\+[0-9a-f]{32}$"
+CLUSTERED = ("topic", "timer_id")  # see 0103
+PROPERTIES = {
+    "delta.dataSkippingStatsColumns": "topic,hour,timer_id,number,at,kind,due",
+    # Replaced files stay for a day, for jobs that read them and for attempts that write.
+    "delta.deletedFileRetentionDuration": "interval 24 hours",
+    "delta.logRetentionDuration": "interval 7 days",
+}
+FILES = {
+    "spark.sql.parquet.compression.codec": "zstd",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+}
+SIZES = {
+    # Rows of about one size of files are clustered together once. Without a bound, the whole lake would be
+    # written again at each compaction until it has 100 GB.
+    "spark.databricks.delta.optimize.maxFileSize": str(128 << 20),
+    "spark.databricks.delta.optimize.clustering.mergeStrategy.minCubeSize.threshold": str(256 << 20),
+    "spark.databricks.delta.optimize.clustering.mergeStrategy.minCubeSize.targetCubeSize": str(384 << 20),
+}
 
-PER_FILE = 5_000_000
-FAN = 8
-"""The number of folders of one level that are compacted into one of the next, so each row is rewritten
-rarely."""
+_CONF = {
+    "txnAppId": "spark.databricks.delta.write.txnAppId",
+    "txnVersion": "spark.databricks.delta.write.txnVersion",
+    "userMetadata": "spark.databricks.delta.commitInfo.userMetadata",
+}
+"""A writer's options, as configuration of statements that have no options."""
 
-GRACE = 24 * 3600.0
-"""Seconds for which replaced folders stay, for jobs that read them, and for attempts that write."""
+LOOK_BACK = 1000
+"""The number of versions in which Relay's newest commit is looked for. Behind these the marks are taken from
+the rows."""
 
 
 def milliseconds(entry: str = "entry") -> Column:
@@ -60,152 +95,199 @@ def stream() -> Column:
     return f.when(number == 0, f.col("topic")).otherwise(f.concat_ws("#", "topic", number))
 
 
-def folder_of(topic: Column) -> Column:
-    """Return the name of a topic's folder behind `topic=`: the topic, or its beginning and a digest if it is
-    too long, or if it looks like such a name."""
-    escaped = f.length(topic) - f.length(f.regexp_replace(topic, _ESCAPED, ""))
-    too_long = f.octet_length(topic) + 2 * escaped > LONGEST
-    digest = f.substring(f.sha2(topic, 256), 1, 32)
-    short = f.concat(f.substring(topic, 1, 16), f.lit("+"), digest)
-    return f.when(too_long | topic.rlike(_SHORT), short).otherwise(topic)
+def hour() -> Column:
+    """The hour of a row's entry, as the table has it."""
+    return hour_of(1000 * milliseconds())
+
+
+def ends(rows: DataFrame) -> dict[str, Mark]:
+    """Return how far the rows of each stream reach."""
+    place = f.struct(milliseconds(), sequence())
+    found = (
+        rows.where(f.col("kind") != GAP)
+        .groupBy(stream().alias("stream"))
+        .agg(f.max_by("entry", place).alias("entry"), f.max_by("batch_last", place).alias("last"))
+        .collect()
+    )  # a row for each stream
+    return {row.stream: Mark(row.entry, row["last"]) for row in found}
 
 
 class Lake:
-    """One lake under a path. Methods raise Spark's and Hadoop's errors if something can't be read or written,
-    and `InvalidField` for a log that is not Relay's."""
+    """One lake under a path. Methods raise Spark's and Delta's errors if something can't be read or written,
+    and `InvalidField` for a lake of a newer Relay, or a session without Delta."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
+        require(spark)
+        for name, value in FILES.items():
+            spark.conf.set(name, value)  # of the session, since a stream's batches have a copy of it
         self.spark = spark
         self.files = Files(spark, path)
-        self.log = Log(self.files)
 
     # ------------------------------------------------------------------------------ reading
 
+    def exists(self) -> bool:
+        """Say whether there is a table."""
+        return DeltaTable.isDeltaTable(self.spark, self.files.root)
+
+    def state(self) -> LakeState:
+        """Return what is known of the newest version: what Relay's newest commit says. Other commits may lie
+        behind it, since users compact and vacuum as they like."""
+        if not self.exists():
+            return LakeState()
+        version = -1
+        for most in (1, LOOK_BACK):
+            commits = self._table().history(most).collect()
+            version = commits[0].version
+            for commit in commits:
+                found = heard(commit.userMetadata, commit.version)
+                if found is not None:
+                    return replace(found, version=version)
+                if commit.operation == "RESTORE":
+                    return self._derived(version)  # the rows of an older version are there again
+        return self._derived(version)
+
     def rows(self, state: LakeState | None = None, topics: Sequence[str] = (), since: str = "") -> DataFrame:
         """Return the table at this state: all of it, or some topics, from the hour `since` on."""
-        state = state or self.log.state()
-        parts = [
-            part.folder
-            for part in state.parts
-            if part.last_hour >= since and (not topics or set(topics) & set(map(topic_of, part.topics)))
-        ]
-        rows = self._read(parts, topics)
-        return rows.where(f.col("hour") >= since) if since else rows
-
-    def _read(self, folders: Sequence[str], topics: Sequence[str] = ()) -> DataFrame:
-        """Return the rows of these parts, of some topics or of all."""
-        if not folders:
-            return self.spark.createDataFrame([], TABLE)
-        table = self.spark.read.schema(f"{TABLE}, {WHOLE_TOPIC} string").option(
-            "basePath", self.files.at(DATA)
+        state = state or self.state()
+        if state.version < 0:
+            return self.spark.createDataFrame([], _schema())
+        rows = self.spark.read.format("delta").option("versionAsOf", state.version).load(self.files.root)
+        if topics:
+            rows = rows.where(f.col("topic").isin(*topics))
+        if since:
+            rows = rows.where(f.col("hour") >= since)
+        return rows.select(  # a lake that an older Relay wrote may lack a column
+            *(
+                f.col(name) if name in rows.columns else f.lit(None).cast(kind).alias(name)
+                for name, kind in TABLE.items()
+            )
         )
-        rows = table.parquet(*map(self.files.at, folders))
-        if topics:  # selected by the folders' names, so that no other folder is read
-            names = [*topics, *(folder_of(f.lit(topic)) for topic in topics)]
-            rows = rows.where(f.col("topic").isin(*names))
-        rows = rows.withColumn("topic", f.coalesce(WHOLE_TOPIC, "topic")).drop(WHOLE_TOPIC)
-        return rows.where(f.col("topic").isin(*topics)) if topics else rows
+
+    def _table(self) -> DeltaTable:
+        return DeltaTable.forPath(self.spark, self.files.root)
+
+    def _derived(self, version: int) -> LakeState:
+        """Return what the table itself says, where no metadata of Relay's does."""
+        log: Any = self.spark._jvm.org.apache.spark.sql.delta.DeltaLog  # type: ignore[union-attr]
+        snapshot = log.forTable(self.spark._jsparkSession, self.files.root).unsafeVolatileSnapshot()
+        number = snapshot.transactions().get(APP)
+        commits = int(number.get()) if number.isDefined() else 0
+        return LakeState(version, commits, marks=ends(self.rows(LakeState(version))))
 
     # ------------------------------------------------------------------------------ writing
 
-    def write(self, rows: DataFrame, level: int = 0) -> LakePart:
-        """Write rows of `timers_journal` into a folder of their own, which is not a part of the lake yet."""
-        folder = f"{DATA}/part={uuid.uuid4().hex}"
-        self.spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
-        topic, place = f.col("topic"), folder_of(f.col("topic"))
-        writer = (
-            rows.drop("part")
-            .withColumn("hour", hour_of(1000 * milliseconds()))
-            .withColumns({WHOLE_TOPIC: f.when(place != topic, topic), "topic": place})
-            .write.partitionBy("topic", "hour")
-        )
-        writer.options(compression="zstd", maxRecordsPerFile=str(PER_FILE)).parquet(self.files.at(folder))
-        return self._described(folder, level)
+    def create(self) -> None:
+        """Create the table unless it exists. Raises `InvalidField` where a lake from before Delta is."""
+        if self.exists():
+            return
+        if self.files.names("log"):
+            raise InvalidField("lake", "is from before Delta: move it with relay pipeline migrate-lake")
+        builder = DeltaTable.createIfNotExists(self.spark).location(self.files.root)
+        builder = builder.addColumns(_schema()).clusterBy(*CLUSTERED)
+        for name, value in PROPERTIES.items():
+            builder = builder.property(name, value)
+        try:
+            builder.execute()
+        except (AnalysisException, *CONFLICTS):
+            if not self.exists():  # another job was faster
+                raise
 
-    def _described(self, folder: str, level: int) -> LakePart:
-        place = f.struct(milliseconds(), sequence())
-        of_change = f.col("kind") != GAP
-        found = (
-            self._read([folder])
-            .groupBy(stream().alias("stream"))
-            .agg(
-                f.count_if(of_change).alias("records"),
-                f.count_if(~of_change).alias("gaps"),
-                f.min_by("entry", place).alias("first_entry"),
-                f.max_by("entry", place).alias("last_entry"),
-                f.coalesce(f.max_by("batch_last", f.when(of_change, place)), f.lit(0)).alias("last"),
-                f.min("hour").alias("from"),
-                f.max("hour").alias("to"),
-            )
-            .collect()
-        )  # a row for each stream
-        shares = {
-            row.stream: Share(row.records, row.gaps, row.first_entry, row.last_entry, row["last"])
-            for row in found
-        }
-        hours = [row["from"] for row in found] + [row.to for row in found]
-        return LakePart(folder, level, min(hours, default=""), max(hours, default=""), shares)
+    def append(self, rows: DataFrame, after: LakeState) -> bool:
+        """Add rows of `timers_journal` to the state that `after` was made from, in one commit.
+
+        Returns False, and adds nothing, if another commit of Relay's came in between.
+        """
+        # A batch has a task for each part of a stream; the files are as many as tasks run at once.
+        placed = rows.withColumn("hour", hour()).coalesce(self.spark.sparkContext.defaultParallelism)
+
+        def write(marked: Mapping[str, str]) -> None:
+            writer = placed.select(*TABLE).write.format("delta").mode("append")
+            writer.options(mergeSchema="true", **marked).save(self.files.root)
+
+        return self._committed(after, write)
+
+    def delete(self, condition: Column, after: LakeState) -> bool:
+        """Delete rows from the state that `after` was made from; there must be some. Returns as `append`
+        does."""
+
+        def work(marked: Mapping[str, str]) -> None:
+            with configured(self.spark, {_CONF[name]: value for name, value in marked.items()}):
+                self._table().delete(condition)
+
+        return self._committed(after, work)
+
+    def _committed(self, after: LakeState, work: Callable[[Mapping[str, str]], None]) -> bool:
+        # The number is an optimistic lock. If two begin with one state, Delta refuses the second commit. If
+        # the first is done before the second begins, Delta skips the second silently, so the name is looked
+        # for.
+        mine = replace(after, commits=after.commits + 1, by=uuid.uuid4().hex)
+        marked = {"txnAppId": APP, "txnVersion": str(mine.commits), "userMetadata": mine.told()}
+        try:
+            work(marked)
+        except CONFLICTS:
+            return False
+        for most in (1, LOOK_BACK):
+            for commit in self._table().history(most).collect():
+                found = heard(commit.userMetadata, commit.version)
+                if found is not None and found.commits <= mine.commits:
+                    return found.by == mine.by
+        return False
 
     # ------------------------------------------------------------------------------ upkeep
 
-    def compact(self, fan: int = FAN) -> int:
-        """Merge small folders, `fan` of a level at a time. Returns by how many their number fell."""
-        before = len(self.log.state().parts)
-        level = 0
-        while level <= max((part.level for part in self.log.state().parts), default=-1):
-            small = [part for part in self.log.state().parts if part.level == level]
-            if len(small) >= max(fan, 2):
-                self._replace(small, self._read([part.folder for part in small]), level + 1, "compact")
-            level += 1
-        return before - len(self.log.state().parts)
+    def compact(self) -> int:
+        """Merge small files, and cluster their rows. Returns by how many the number of files fell."""
+        with configured(self.spark, SIZES):
+            (found,) = self._table().optimize().executeCompaction().select("metrics.*").collect()
+        while not self._noted():
+            pass
+        return int(found.numFilesRemoved - found.numFilesAdded)
+
+    def _noted(self) -> bool:
+        state = self.state()
+        nothing = self.spark.createDataFrame([], _schema())
+        return self.append(nothing, replace(state, compacted=state.commits + 1))
 
     def retain(self, since: str) -> dict[str, int]:
-        """Drop all hours before this one. Returns how many records of each topic were dropped; the log keeps
-        that."""
-        old = [part for part in self.log.state().parts if part.first_hour < since]
-        if not old:
-            return {}
-        gone = {row.topic: row["count"] for row in self._counted(old, since)}
-        kept = self._read([part.folder for part in old if part.last_hour >= since])
-        self._replace(
-            old, kept.where(f.col("hour") >= since), max(part.level for part in old), "retain", gone
-        )
-        return gone
+        """Drop all hours before this one. Returns how many records of each topic were dropped, which the
+        lake's state keeps."""
+        return self._drop(f.col("hour") < since)
 
-    def _counted(self, parts: Sequence[LakePart], before: str) -> list[Row]:
-        rows = self._read([part.folder for part in parts]).where(f.col("hour") < before)
-        return rows.where(f.col("kind") != GAP).groupBy("topic").count().collect()  # a row for each topic
+    def forget(self, condition: Column) -> int:
+        """Drop these rows, and remove the files that had them. Returns the number of records."""
+        dropped = self._drop(condition)
+        purge(self.spark, self.files.root)
+        return sum(dropped.values())
 
-    def _replace(
-        self,
-        old: Sequence[LakePart],
-        rows: DataFrame,
-        level: int,
-        why: str,
-        dropped: dict[str, int] | None = None,
-    ) -> None:
-        ordered = rows.repartition("topic", "hour").sortWithinPartitions(
-            "topic", "hour", "partition", "batch_first", "number"
-        )
-        part = self.write(ordered, level)
-        folders = tuple(each.folder for each in old)
+    def _drop(self, condition: Column) -> dict[str, int]:
+        while True:
+            state = self.state()
+            counted = (
+                self.rows(state)
+                .where(condition)
+                .groupBy("topic")
+                .agg(f.count_if(f.col("kind") != GAP).alias("records"))
+                .collect()
+            )  # a row for each topic
+            gone = {row.topic: row.records for row in counted}
+            total = {topic: state.dropped.get(topic, 0) + count for topic, count in gone.items()}
+            if not gone or self.delete(condition, replace(state, dropped={**state.dropped, **total})):
+                return gone
 
-        def change(state: LakeState) -> LakeChange | None:
-            if not state.holds(set(folders)):
-                return None  # somebody else has replaced them meanwhile
-            add = (part,) if part.topics else ()
-            return LakeChange(why, add, folders, dropped=dropped or {})
+    def clean(self) -> None:
+        """Remove files that no version of the last day names."""
+        self._table().vacuum()
 
-        if self.log.commit(change) is None or not part.topics:
-            self.files.remove(part.folder)
 
-    def clean(self, grace: float = GRACE, now: float | None = None) -> int:
-        """Remove folders that no version has named for `grace` seconds. Returns how many."""
-        now = time.time() if now is None else now
-        named = self.log.removed(now, grace) | {part.folder for part in self.log.state().parts}
-        stray = [f"{DATA}/{name}" for name in self.files.names(DATA) if f"{DATA}/{name}" not in named]
-        removed = [folder for folder in stray if self.files.age(folder, now) > grace]
-        for folder in removed:
-            self.files.remove(folder)
-        self.log.prune(now, grace)
-        return len(removed)
+def purge(spark: SparkSession, path: str) -> None:
+    """Remove the files of a table that its newest version does not name, at once. Readers of older versions
+    fail."""
+    # LITE goes by the log. Without it, files would go that a batch has written and not committed yet.
+    with configured(spark, {"spark.databricks.delta.retentionDurationCheck.enabled": "false"}):
+        spark.sql(f"VACUUM delta.`{path.replace('`', '``')}` LITE RETAIN 0 HOURS")
+
+
+def _schema() -> StructType:
+    found = StructType.fromDDL(", ".join(f"{name} {kind}" for name, kind in TABLE.items()))
+    assert isinstance(found, StructType)
+    return found

@@ -10,6 +10,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from relay.pipeline.spark import delta
 from relay.pipeline.spark.java import java_home
 from relay.pipeline.spark.java_log import JavaLog
 
@@ -31,6 +32,7 @@ _DEFAULTS = {
     "spark.driver.host": "127.0.0.1",
     "spark.ui.enabled": "false",
     "spark.log.level": "ERROR",
+    **delta.SETTINGS,
 }
 
 
@@ -66,7 +68,8 @@ def _start(name: str, master: str | None, conf: Mapping[str, str]) -> SparkSessi
     builder: Any = SparkSession.Builder().appName(f"relay pipeline {name}")
     if not submitted:
         builder = builder.master(master or "local[*]")
-    for key, value in {**(_DEFAULTS if local else {}), **_ALWAYS, **conf}.items():
+    with_delta = delta.conf(conf, submitted=submitted)
+    for key, value in {**(_DEFAULTS if local else {}), **_ALWAYS, **conf, **with_delta}.items():
         builder = builder.config(key, value)
     started: SparkSession = builder.getOrCreate()
     return started
