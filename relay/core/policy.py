@@ -68,9 +68,10 @@ class TopicPolicy:
     `target` is the application that the relay dials to push the topic's timers; it is empty if applications
     dial the relay; `target_tls` is for it. `max_waiting` is the number of timers that the topic may
     hold; 0 means any number. Rules of recurrences fire `min_recurrence_interval` apart, or further. A topic
-    with a `journal` keeps its newest `journal_max_length` records. `dispatch` says where its due timers go; with a stream, `lease_ttl` is how
-    long an entry may lie idle with a relay. `partitions` is the number that the topic has from its first
-    timer on. `durability` is what an OK means at least. With `sealing` payloads and headers are sealed.
+    with a `journal` keeps its newest `journal_max_length` records. `dispatch` says where its due timers
+    go; with a stream, `lease_ttl` is how long an entry may lie idle with a relay. `partitions` is
+    the number that the topic has from its first timer on. `durability` is what an OK means at least. With
+    `sealing` payloads and headers are sealed.
     """
 
     polling_interval: float = 0.05

@@ -30,10 +30,10 @@ def path_of(variable: str) -> tuple[str, ...]:
     """Return a variable's name as a path. A topic keeps its case and may contain `__`."""
     first, *rest = variable.removeprefix(PREFIX).split(SEPARATOR)
     if first.lower() == "topics" and len(rest) > 1:
-        nested = tuple(part.lower() for part in rest[-2:])
-        own = 2 if len(rest) > 2 and find(("topics", ANY_TOPIC, *nested)) is not None else 1
-        setting = (part.lower() for part in rest[-own:])
-        return "topics", SEPARATOR.join(rest[:-own]), *setting
+        lower = [part.lower() for part in rest]
+        depths = (own for own in (3, 2) if len(rest) > own)
+        own = next((own for own in depths if find(("topics", ANY_TOPIC, *lower[-own:])) is not None), 1)
+        return "topics", SEPARATOR.join(rest[:-own]), *lower[-own:]
     return tuple(part.lower() for part in (first, *rest))
 
 

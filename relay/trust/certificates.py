@@ -29,7 +29,7 @@ class CertificateFiles:
     required: bool = False
 
 
-class ListenerCertificate:
+class ListenerCertificate:  # see 0106
     """What a listener proves by, and by which CAs its callers do. Add its `source` to a `Watch`."""
 
     def __init__(self, files: CertificateFiles) -> None:

@@ -13,7 +13,7 @@ from relay.trust.tokens import BEGINNING, Tokens
 BEARER = "bearer "
 
 
-class Identity:
+class Identity:  # see 0106
     """Knows the callers of one listener. `may_be_anonymous` says whether those who show nothing are served,
     as on loopback and sockets; whoever shows something wrong is refused even there."""
 

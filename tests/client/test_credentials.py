@@ -47,7 +47,7 @@ def test_a_token_file_is_read_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("relay.client.credentials.time.monotonic", lambda: now[0])
     file = tmp_path / "token"
     bearer = Bearer(Credentials(token_file=str(file)))
-    with pytest.raises(InvalidArgument, match="token_file .* can't be read: No such file"):
+    with pytest.raises(InvalidArgument, match=r"token_file .* can't be read: No such file"):
         bearer.metadata()
     for content in ("one\n", "other\n"):
         file.write_text(content)

@@ -23,7 +23,7 @@ def test_a_change_is_loaded_once_and_a_bad_one_left(tmp_path: Path) -> None:
         held.append(content)
 
     watch = Watch(lambda setting, taken: reports.append((setting, taken)))
-    with pytest.raises(BadFile, match="some.setting: .* can't be read: No such file"):
+    with pytest.raises(BadFile, match=r"some.setting: .* can't be read: No such file"):
         watch.add(Source("some.setting", (file,), load))
     for content in (b"one", b"bad", b"worse", b"three"):
         file.write_bytes(content)
