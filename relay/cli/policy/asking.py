@@ -26,9 +26,7 @@ def check(file: Path) -> None:
     typer.echo(f"{output.safe(str(file))}: {rules} {'rule' if rules == 1 else 'rules'}")
 
 
-def test(
-    principal: str, verb: str, topic: str, file: Path | None, config: Path | None, as_json: bool
-) -> None:
+def ask(principal: str, verb: str, topic: str, file: Path | None, config: Path | None, as_json: bool) -> None:
     """Say whether something is allowed, and by which rule."""
     if principal != ANONYMOUS.name and not principal.startswith(KINDS):
         fail(
