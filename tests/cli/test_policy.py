@@ -35,7 +35,7 @@ def test_the_policy_of_the_settings_is_asked(run: Run, file: Path, monkeypatch: 
 @pytest.mark.parametrize(
     ("option", "value", "said"),
     [
-        ("--as", "ops", "--as: 'ops' is no principal; begin it with spiffe://"),
+        ("--as", "ops", "--as: 'ops' is not a principal; begin it with spiffe://"),
         ("--verb", "READ", "--verb: 'READ' is not a verb; give one of schedule, read"),
         ("--topic", "a#1", "--topic: contains a #"),
         ("--topic", "", "--topic: "),

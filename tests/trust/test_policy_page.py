@@ -15,6 +15,9 @@ from tests.docs import pages
 BROKEN = """rules:
   - principals: ["spiffe://example.org*"]
     topics: [orders]
+    verbs: [read]
+  - principals: ["token:ops"]
+    topics: [orders]
     verbs: [Read]
 """
 

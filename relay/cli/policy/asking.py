@@ -30,7 +30,7 @@ def ask(principal: str, verb: str, topic: str, file: Path | None, config: Path |
     """Say whether something is allowed, and by which rule."""
     if principal != ANONYMOUS.name and not principal.startswith(KINDS):
         fail(
-            f"--as: {principal!r} is no principal; begin it with {', '.join(KINDS)}, or give anonymous",
+            f"--as: {principal!r} is not a principal; begin it with {', '.join(KINDS)}, or give anonymous",
             BAD_INPUT,
         )
     if verb not in set(AccessVerb):

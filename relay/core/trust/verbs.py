@@ -17,6 +17,7 @@ class AccessVerb(StrEnum):
     DELIVER = "deliver"
     """Take deliveries and settle them."""
     OPERATE = "operate"
-    """Pause, redrive, purge, run, reshard; pause, resume, trigger and backfill recurrences; change calendars."""
+    """Pause, redrive, purge, run, reshard; pause, resume, trigger and backfill recurrences; change
+    calendars."""
     ADMIN = "admin"
     """Change the policy and the keys."""
