@@ -13,7 +13,7 @@ from relay.core import validate
 from relay.core.errors import InvalidField
 from relay.core.trust.access import EVERY_TOPIC, AccessPolicy, AccessRule, Glob, principal_glob
 from relay.core.trust.verbs import AccessVerb
-from relay.trust.files import BadFile, Source, read
+from relay.trust.files import BadFile, WatchedFiles, read
 
 SETTING = "policy_file"
 
@@ -55,7 +55,7 @@ class PolicyFile:
         self._path = path
         self._use = use
         self.stale = False
-        self.source = Source(SETTING, (path,), self.load)
+        self.source = WatchedFiles(SETTING, (path,), self.load)
 
     def load(self) -> None:
         """Read the file and put it to use. Raises `BadFile`, and changes nothing then."""
@@ -77,7 +77,8 @@ def read_policy(path: Path) -> AccessPolicy:
 
 
 def parse(text: str) -> tuple[AccessPolicy, Sequence[PolicyProblem]]:
-    """The policy that a text says, of the rules that are right, and the first problem of each that is wrong."""
+    """The policy that a text says, of the rules that are right, and the first problem of each
+    other."""
     try:
         root = yaml.compose(text, yaml.SafeLoader)
     except RecursionError:
