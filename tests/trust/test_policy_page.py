@@ -29,7 +29,7 @@ def test_the_commands_print_what_the_page_shows(tmp_path: Path, monkeypatch: pyt
     policy, *consoles = pages.run_by(__file__)
     Path("policy.yaml").write_text(policy.text)
     Path("broken.yaml").write_text(BROKEN)
-    assert read_policy(Path("policy.yaml"))
+    assert read_policy(Path("policy.yaml")).rules
     for block in consoles:
         for step in block.text.split("$ ")[1:]:
             typed, _, shown = step.partition("\n")
