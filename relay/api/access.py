@@ -34,7 +34,7 @@ class Access:  # see 0107
         """Ask before anything is read, and before `Engine.admit`, which knows the topics.
 
         Raises `Denied`, which is the same whether there is such a topic or not, and `InvalidField` for
-        what is no topic's name.
+        what is not a topic's name.
         """
         policy = self.policy
         if policy is None:

@@ -36,7 +36,7 @@ FILTERS = {
 }
 
 
-class Named(Protocol):
+class NamesTimer(Protocol):
     """A request that names a timer."""
 
     topic: str
@@ -167,7 +167,7 @@ class TimerCalls:  # see 0046
         self._access.require(AccessVerb.SCHEDULE, topic)
         return self._engine.max_payload_bytes(self._engine.admit("topic", topic))
 
-    def _names(self, verb: AccessVerb, request: Named) -> tuple[str, str]:
+    def _names(self, verb: AccessVerb, request: NamesTimer) -> tuple[str, str]:
         """The timer that a request names, if the caller may do this to its topic."""
         self._access.require(verb, request.topic)
         return self._engine.admit("topic", request.topic), validate.name("timer_id", request.timer_id)

@@ -13,7 +13,7 @@ from relay.core import validate
 from relay.core.errors import InvalidField
 from relay.core.trust.access import EVERY_TOPIC, AccessPolicy, AccessRule, Glob, principal_glob
 from relay.core.trust.verbs import AccessVerb
-from relay.trust.files import BadFile, Source, read
+from relay.trust.files import BadFile, WatchedFiles, read
 
 SETTING = "policy_file"
 
@@ -28,7 +28,7 @@ _T = TypeVar("_T")
 _TEXT = "tag:yaml.org,2002:str"
 
 
-class Problem(NamedTuple):
+class PolicyProblem(NamedTuple):
     """What is wrong in a policy, and where: its line, from 1 on, and its field."""
 
     line: int
@@ -42,7 +42,7 @@ class Problem(NamedTuple):
 class _Wrong(Exception):
     def __init__(self, node: yaml.Node | None, field: str, problem: str) -> None:
         super().__init__(problem)
-        self.problem = Problem(node.start_mark.line + 1 if node else 1, field, problem)
+        self.problem = PolicyProblem(node.start_mark.line + 1 if node else 1, field, problem)
 
 
 class PolicyFile:
@@ -55,7 +55,7 @@ class PolicyFile:
         self._path = path
         self._use = use
         self.stale = False
-        self.source = Source(SETTING, (path,), self.load)
+        self.source = WatchedFiles(SETTING, (path,), self.load)
 
     def load(self) -> None:
         """Read the file and put it to use. Raises `BadFile`, and changes nothing then."""
@@ -72,21 +72,22 @@ def read_policy(path: Path) -> AccessPolicy:
         raise BadFile(SETTING, path, "is not UTF-8 text") from None
     policy, problems = parse(text)
     if problems:
-        raise BadFile(SETTING, path, "is no policy:\n" + "\n".join(map(str, problems)))
+        raise BadFile(SETTING, path, "is not a policy:\n" + "\n".join(map(str, problems)))
     return policy
 
 
-def parse(text: str) -> tuple[AccessPolicy, Sequence[Problem]]:
-    """The policy that a text says, of the rules that are right, and all that is wrong with it."""
+def parse(text: str) -> tuple[AccessPolicy, Sequence[PolicyProblem]]:
+    """The policy that a text says, of the rules that are right, and the first problem of each
+    other."""
     try:
         root = yaml.compose(text, yaml.SafeLoader)
     except RecursionError:
-        return AccessPolicy(), [Problem(1, "rules", "is nested too deeply; see docs/how-to/policy.md")]
+        return AccessPolicy(), [PolicyProblem(1, "rules", "is nested too deeply; see docs/how-to/policy.md")]
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         problem = "the text from here on is not valid YAML; look for indentation and quotes"
-        return AccessPolicy(), [Problem(mark.line + 1 if mark else 1, "rules", problem)]
-    problems: list[Problem] = []
+        return AccessPolicy(), [PolicyProblem(mark.line + 1 if mark else 1, "rules", problem)]
+    problems: list[PolicyProblem] = []
     rules: list[AccessRule] = []
     names: dict[str, int] = {}
     try:

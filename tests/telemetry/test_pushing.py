@@ -18,6 +18,9 @@ from relay.telemetry.metrics.catalogue import (
     CLAIMED,
     CLOCK_STEPPED_BACK,
     CONNECTIONS_REFUSED,
+    DENIED,
+    FILES_REFUSED,
+    FILES_TAKEN_OVER,
     DEAD,
     DELIVERED,
     EXPIRED,
@@ -104,8 +107,9 @@ def traffic(metrics: Metrics) -> None:
     count.count(UNREADABLE, "relay.v1.TimerService/Schedule")
     count.count(CONNECTIONS_REFUSED, "api", "slow")
     count.count(UNAUTHENTICATED, "grpc")
-    count.count(FILES_TAKEN_OVER, "grpc.tls")
-    count.count(FILES_REFUSED, "grpc.tls")
+    count.count(DENIED, "read")
+    count.count(FILES_TAKEN_OVER, "policy_file")
+    count.count(FILES_REFUSED, "policy_file")
 
 
 async def shown(gauges: Any) -> None:

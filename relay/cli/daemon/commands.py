@@ -79,12 +79,24 @@ def doctor(
     no_push: Annotated[
         bool, typer.Option("--no-push", help="Do not call the applications that relays push to.")
     ] = False,
+    acl: Annotated[
+        bool,
+        typer.Option(
+            "--acl",
+            help="Only print ACL SETUSER for a relay, for one that only schedules, and for the pipeline.",
+        ),
+    ] = False,
 ) -> None:
     """Check the settings and the Redis that they name, and say what is wrong; exit 1 if anything is.
 
     It tries what a relay does, on a topic of its own, and leaves nothing behind. RELAY_REDIS__URL or --config
     names the Redis; RELAY_TARGET has no effect. Exit 4 if Redis can't be reached.
     """
+    if acl:
+        from relay.cli.daemon import doctor_acl
+
+        doctor_acl.print_rights(config)
+        return
     from relay.cli.daemon import doctor as implementation
 
     implementation.doctor(config, as_json, push=not no_push)

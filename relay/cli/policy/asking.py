@@ -26,13 +26,11 @@ def check(file: Path) -> None:
     typer.echo(f"{output.safe(str(file))}: {rules} {'rule' if rules == 1 else 'rules'}")
 
 
-def test(
-    principal: str, verb: str, topic: str, file: Path | None, config: Path | None, as_json: bool
-) -> None:
+def ask(principal: str, verb: str, topic: str, file: Path | None, config: Path | None, as_json: bool) -> None:
     """Say whether something is allowed, and by which rule."""
     if principal != ANONYMOUS.name and not principal.startswith(KINDS):
         fail(
-            f"--as: {principal!r} is no principal; begin it with {', '.join(KINDS)}, or give anonymous",
+            f"--as: {principal!r} is not a principal; begin it with {', '.join(KINDS)}, or give anonymous",
             BAD_INPUT,
         )
     if verb not in set(AccessVerb):

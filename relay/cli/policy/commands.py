@@ -22,8 +22,8 @@ def check(file: Annotated[Path, typer.Argument(metavar="FILE", help="The policy,
     asking.check(file)
 
 
-@app.command()
-def test(
+@app.command("test")
+def ask(
     principal: Annotated[
         str,
         typer.Option(
@@ -44,4 +44,4 @@ def test(
     """Say whether a principal may do something to a topic, and by which rule; exit 1 if it is denied."""
     from relay.cli.policy import asking
 
-    asking.test(principal, verb, topic, file, config, as_json)
+    asking.ask(principal, verb, topic, file, config, as_json)

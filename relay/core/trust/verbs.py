@@ -9,7 +9,7 @@ class AccessVerb(StrEnum):
     """What is done to a topic. See docs/how-to/policy.md."""
 
     SCHEDULE = "schedule"
-    """Schedule, move and cancel timers."""
+    """Schedule, move and cancel timers; put and delete recurrences."""
     READ = "read"
     """Get and list timers, recurrences and dead letters, without what is in them; stats and history."""
     PAYLOAD = "payload"
@@ -17,6 +17,7 @@ class AccessVerb(StrEnum):
     DELIVER = "deliver"
     """Take deliveries and settle them."""
     OPERATE = "operate"
-    """Pause, redrive, purge, run, reshard; recurrences and calendars."""
+    """Pause, redrive, purge, run, reshard; pause, resume, trigger and backfill recurrences; change
+    calendars."""
     ADMIN = "admin"
     """Change the policy and the keys."""

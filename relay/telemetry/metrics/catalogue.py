@@ -402,7 +402,7 @@ LOG_SUPPRESSED = InstrumentSpec(
 
 POLICY_STALE = InstrumentSpec(
     "relay.policy.stale",
-    "1",
+    "{file}",
     "1 while `policy_file` holds something that can't be used, and the policy before it is in force; else 0.",
     (),
     InstrumentKind.GAUGE,
