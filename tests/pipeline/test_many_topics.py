@@ -17,6 +17,7 @@ from relay.pipeline.cold.retiring import retire
 from relay.pipeline.cold.sweep import Sweep, TopicRefused, now
 from relay.pipeline.cold.sweep_options import SweepOptions, Swept
 from relay.pipeline.cold.topic_marks import SweepBusy
+from relay.pipeline.spark.session import configured
 from relay.store.codec import envelope
 from relay.store.keys import KeyNames
 from tests.pipeline.cold_world import HOUR, OPTIONS, ColdWorld
@@ -191,23 +192,26 @@ def test_two_sweeps_of_different_topics(worlds: list[ColdWorld]) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_a_thousand_topics(world: ColdWorld, keyspace: Keyspace) -> None:
-    """Of 50 timers each over a year, in 80 writes: few files, which are merged by themselves, and one sweep
-    of a month."""
-    topics, writes = 1000, 80
+    """Of 50 timers each over a year, in 80 files: they are merged by themselves, and one sweep of a month. A
+    few writes make the files of many, for each write takes seconds."""
+    topics, writes, parts = 1000, 8, 10
     keyspace.allow(f"*{world.topic}*")
     head = envelope.encode(b"", {}, "").hex()
+    apart = {"spark.sql.adaptive.enabled": "false", "spark.sql.shuffle.partitions": str(parts)}
     for n in range(writes):
-        rows = world.spark.range(n * 50_000 // writes, (n + 1) * 50_000 // writes).selectExpr(
+        numbers = n * 50_000 // writes, (n + 1) * 50_000 // writes
+        rows = world.spark.range(*numbers, numPartitions=parts).selectExpr(
             f"'{world.topic}-' || (id % {topics}) as topic",
             f"'t' || (id div {topics}) as timer_id",
             f"{world.at} + (id div {topics}) * {365 * DAY // 50} as due_us",
             "cast(null as long) as expires_us",
             f"unhex('{head}') as envelope",
         )
-        write = world.cold.write(rows, world.version())
+        with configured(world.spark, apart):
+            write = world.cold.write(rows, world.version())
         assert write is not None
         world.cold.settle(write)
-    assert world.cold.table.size()[0] >= writes
+    assert world.cold.table.size()[0] >= writes * parts
     sweep = swept(world, horizon=30 * DAY)
     told = sweep.run()
     assert (sweep.topics, told.loaded, sweep.left_out) == (topics, 5 * topics, {})
