@@ -69,9 +69,9 @@ from relay.telemetry.metrics.provider import Metrics
 from relay.telemetry.otel_env import METRICS, exporters
 from relay.telemetry.traces.tracing import Tracing
 from relay.trust.files import Watch
-from relay.trust.policy_file import PolicyFile
 from relay.trust.keyring import FileKeyring
 from relay.trust.keyring_file import KeyringError
+from relay.trust.policy_file import PolicyFile
 from relay.web.probes import probes
 from relay.web.routes import JsonApi
 from relay.web.server import HttpServer, serve_http, start_http

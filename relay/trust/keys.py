@@ -20,7 +20,7 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
 from relay.core.errors import ServiceError
-from relay.trust.files import BadFile, Report, Source, read
+from relay.trust.files import BadFile, Report, WatchedFiles, read
 
 MIN_PAUSE = 30.0
 """Seconds between two fetches, however many unknown keys callers name."""
@@ -107,7 +107,7 @@ class FileKeys:
         self._setting, self._file = setting, file
         self._keys: Keys = {}
         self.generation = 0
-        self.source = Source(setting, (file,), self.load)
+        self.source = WatchedFiles(setting, (file,), self.load)
 
     def load(self) -> None:
         """Read the file. Raises `BadFile`."""

@@ -12,6 +12,7 @@ from relay.core.endpoints import addresses, redis_url, secrets
 from relay.declared.reading import read_declared
 from relay.settings import SettingsError, load
 
+
 class Held:
     """A file that is on no disk."""
 
