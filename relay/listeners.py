@@ -93,7 +93,7 @@ class _Trust:
     def _listener(
         self, section: str, listen: str, tls: AnyTls
     ) -> tuple[ListenerCertificate | None, Identity | None]:
-        """Make the certificate of a listener, and what knows its callers. Who listens beyond loopback without
+        """Make the certificate of a listener, and what knows its callers. A relay beyond loopback without
         any authentication has `insecure` set: there all are anonymous."""
         certificate = self._certificate(section, tls)
         if tls.client_certificates == "off" and not self._settings.authentication.is_on:

@@ -1,4 +1,4 @@
-"""The certificate of a listener, as gRPC and asyncio take it, and anew whenever its files have changed."""
+"""The certificate of a listener, as gRPC and asyncio take it, and again whenever its files have changed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from relay.trust.files import BadFile, Source, read
+from relay.trust.files import BadFile, WatchedFiles, read
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class ListenerCertificate:  # see 0106
         self._given: tuple[bytes, bytes, bytes | None] | None = None
         self._context: ssl.SSLContext | None = None
         paths = [files.certificate, files.key, *([files.client_ca] if files.client_ca else [])]
-        self.source = Source(files.section, tuple(paths), self.load)
+        self.source = WatchedFiles(files.section, tuple(paths), self.load)
 
     def load(self) -> None:
         """Read the files and use them from the next connection on. Raises `BadFile`, and changes nothing

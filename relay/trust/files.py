@@ -34,7 +34,7 @@ class BadFile(ServiceError):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class WatchedFiles:
     """Files that belong together. `load` reads them and puts them to use, or raises `BadFile`, after which
     all is as before."""
 
@@ -52,9 +52,9 @@ class Watch:
 
     def __init__(self, report: Report) -> None:
         self._report = report
-        self._seen: list[tuple[Source, Stamp]] = []
+        self._seen: list[tuple[WatchedFiles, Stamp]] = []
 
-    def add(self, source: Source) -> None:
+    def add(self, source: WatchedFiles) -> None:
         """Load the files now, and again whenever they change. Raises `BadFile`."""
         stamp = _stamp(source)  # before the load, so that a change beside it is seen at the next look
         source.load()
@@ -86,7 +86,7 @@ class Watch:
             self._report(source.setting, taken)
 
 
-def _stamp(source: Source) -> Stamp:
+def _stamp(source: WatchedFiles) -> Stamp:
     return tuple(_state(path) for path in source.paths)
 
 

@@ -20,7 +20,7 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
 from relay.core.errors import ServiceError
-from relay.trust.files import BadFile, Report, Source, read
+from relay.trust.files import BadFile, Report, WatchedFiles, read
 
 MIN_PAUSE = 30.0
 """Seconds between two fetches, however many unknown keys callers name."""
@@ -65,7 +65,7 @@ def parse(content: bytes) -> Keys:
         entries = json.loads(content)["keys"]
         found = {str(entry.get("kid", "")): key for entry in entries if (key := _key(entry)) is not None}
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise ValueError('is no JWKS: it must be JSON with a list "keys"') from None
+        raise ValueError('is not a JWKS: it must be JSON with a list "keys"') from None
     if not found:
         raise ValueError("holds no key that can be used: RSA of 2048 bits or more, EC or Ed25519")
     return {**found, "": next(iter(found.values()))} if len(found) == 1 else found
@@ -107,7 +107,7 @@ class FileKeys:
         self._setting, self._file = setting, file
         self._keys: Keys = {}
         self.generation = 0
-        self.source = Source(setting, (file,), self.load)
+        self.source = WatchedFiles(setting, (file,), self.load)
 
     def load(self) -> None:
         """Read the file. Raises `BadFile`."""

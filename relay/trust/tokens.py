@@ -12,7 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from relay.core.trust.principals import Principal
-from relay.trust.files import BadFile, Source, read
+from relay.trust.files import BadFile, WatchedFiles, read
 
 SETTING = "authentication.tokens_file"
 BEGINNING = "relay_"
@@ -39,7 +39,7 @@ class Tokens:
     def __init__(self, file: Path) -> None:
         self._file = file
         self._known: tuple[tuple[bytes, Principal], ...] = ()
-        self.source = Source(SETTING, (file,), self.load)
+        self.source = WatchedFiles(SETTING, (file,), self.load)
 
     def load(self) -> None:
         """Read the file. Raises `BadFile`, which quotes no line: it might be a token."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from relay.trust.certificates import CertificateFiles, ListenerCertificate
-from relay.trust.files import BadFile, Source, Watch, read
+from relay.trust.files import BadFile, WatchedFiles, Watch, read
 from tests.trust.authority import Authority
 
 
@@ -24,11 +24,11 @@ def test_a_change_is_loaded_once_and_a_bad_one_left(tmp_path: Path) -> None:
 
     watch = Watch(lambda setting, taken: reports.append((setting, taken)))
     with pytest.raises(BadFile, match=r"some.setting: .* can't be read: No such file"):
-        watch.add(Source("some.setting", (file,), load))
+        watch.add(WatchedFiles("some.setting", (file,), load))
     for content in (b"one", b"bad", b"worse", b"three"):
         file.write_bytes(content)
         if content == b"one":
-            watch.add(Source("some.setting", (file,), load))
+            watch.add(WatchedFiles("some.setting", (file,), load))
         watch.look()
         watch.look()
     file.unlink()

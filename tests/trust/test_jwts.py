@@ -134,7 +134,11 @@ def test_keys_that_can_not_be_used_are_left_out(signer: Signer, tmp_path: Path) 
     assert set(found) == {"one", ""}
     assert found["one"].algorithms == ("ES256",)
     file = tmp_path / "jwks.json"
-    for content, problem in (("{}", "is no JWKS"), ("x", "is no JWKS"), ('{"keys": []}', "holds no key")):
+    for content, problem in (
+        ("{}", "is not a JWKS"),
+        ("x", "is not a JWKS"),
+        ('{"keys": []}', "holds no key"),
+    ):
         file.write_text(content)
         with pytest.raises(BadFile, match=f"^authentication.jwt.0.jwks: .*{problem}"):
             FileKeys("authentication.jwt.0.jwks", file).load()
