@@ -140,11 +140,11 @@ class _Trust:
         return Jwts(issuers, self._settings.authentication.leeway)
 
     def _keys(self, number: int, issuer: IssuerSettings) -> KeySource:
-        from relay.trust.keys import Address, FileKeys, UrlKeys
+        from relay.trust.keys import FileKeys, KeysAddress, UrlKeys
 
         setting = f"authentication.jwt.{number}.jwks"
         if issuer.jwks.startswith("https://"):
-            address = Address(issuer.jwks, issuer.jwks_ca, issuer.jwks_token_file)
+            address = KeysAddress(issuer.jwks, issuer.jwks_ca, issuer.jwks_token_file)
             fetched = UrlKeys(setting, address, self._report)
             self._loops.append(fetched.run)
             return fetched

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from relay.trust.certificates import CertificateFiles, ListenerCertificate
-from relay.trust.files import BadFile, WatchedFiles, Watch, read
+from relay.trust.files import BadFile, Watch, WatchedFiles, read
 from tests.trust.authority import Authority
 
 
