@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from relay.rpc import push
 from relay.rpc.binding import Binding
 from relay.rpc.callers import admission as rpc_admission
 from relay.rpc.unreadable import Admit as RpcAdmit
@@ -51,7 +52,11 @@ class Listeners:
 
 
 def listeners(settings: Settings, count: Instruments) -> Listeners:
-    """Read all files that listeners need. Raises `BadFile`, which names the setting."""
+    """Read all files that listeners and pushes need. Raises `BadFile`, which names the setting."""
+    for policy in settings.policies().pushed().values():
+        push.credentials(
+            policy.target_tls
+        )  # what is wrong with them ends the start, and no relay that serves
     own = settings.grpc
     plain = Binding(own.listen, own.mode, own.socket_group)
     sections = (settings.grpc.tls, settings.http.tls, settings.api.tls)

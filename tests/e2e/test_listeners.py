@@ -318,3 +318,15 @@ def test_it_refuses_to_start(tmp_path: Path) -> None:
     missing = command("serve", settings=settings)
     assert missing.code == 1
     assert f"grpc.tls.certificate: {gone} can't be read: No such file or directory" in missing.err
+
+
+def test_wrong_files_for_a_push_end_the_start(tmp_path: Path) -> None:
+    gone = str(tmp_path / "gone.crt")
+    settings = {
+        "RELAY_TOPICS__orders__DELIVERY__MODE": "push",
+        "RELAY_TOPICS__orders__DELIVERY__TARGET": "127.0.0.1:1",
+        "RELAY_TOPICS__orders__DELIVERY__TLS__CA": gone,
+    }
+    ended = command("serve", settings=settings)
+    assert ended.code == 1
+    assert f"delivery.tls.ca: {gone} can't be read" in ended.err
