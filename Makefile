@@ -72,7 +72,8 @@ NEWER ?= $(shell for p in $(foreach minor,13 12,python3.$(minor) $(HOME)/.pyenv/
 	$$p -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 12))' 2>/dev/null && echo $$p && break; done)
 MEETS_PYTHON := tests/engine tests/rpc tests/telemetry tests/promises tests/web/test_connection.py tests/web/test_server.py \
 	$(addprefix tests/store/test_,blocking.py connect.py errors.py hints.py pool.py sentinel.py tls.py unheard.py) \
-	$(addprefix tests/client/test_,lifecycle.py push.py receipts.py) tests/e2e/test_life.py
+	$(addprefix tests/client/test_,lifecycle.py push.py receipts.py) tests/e2e/test_life.py \
+	tests/trust tests/e2e/test_listeners.py
 
 .PHONY: newer test-newer
 newer:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from relay.rpc import push
 from relay.rpc.binding import Binding
 from relay.rpc.callers import admission as rpc_admission
 from relay.rpc.unreadable import Admit as RpcAdmit
@@ -51,7 +52,10 @@ class Listeners:
 
 
 def listeners(settings: Settings, count: Instruments, watch: Watch) -> Listeners:
-    """Read all files that listeners need, and have them watched. Raises `BadFile`, which names the setting."""
+    """Read all files that listeners and pushes need, and have those of listeners watched. Raises `BadFile`,
+    which names the setting."""
+    for policy in settings.policies().pushed().values():
+        push.credentials(policy.target_tls)  # what is wrong with them ends the start, and no relay that serves
     own = settings.grpc
     plain = Binding(own.listen, own.mode, own.socket_group)
     sections = (settings.grpc.tls, settings.http.tls, settings.api.tls)
@@ -87,7 +91,7 @@ class _Trust:
     def _listener(
         self, section: str, listen: str, tls: AnyTls
     ) -> tuple[ListenerCertificate | None, Identity | None]:
-        """Make the certificate of a listener, and what knows its callers. Who listens beyond loopback without
+        """Make the certificate of a listener, and what knows its callers. A relay beyond loopback without
         any authentication has `insecure` set: there all are anonymous."""
         certificate = self._certificate(section, tls)
         if tls.client_certificates == "off" and not self._settings.authentication.is_on:
@@ -134,11 +138,11 @@ class _Trust:
         return Jwts(issuers, self._settings.authentication.leeway)
 
     def _keys(self, number: int, issuer: IssuerSettings) -> KeySource:
-        from relay.trust.keys import Address, FileKeys, UrlKeys
+        from relay.trust.keys import FileKeys, KeysAddress, UrlKeys
 
         setting = f"authentication.jwt.{number}.jwks"
         if issuer.jwks.startswith("https://"):
-            address = Address(issuer.jwks, issuer.jwks_ca, issuer.jwks_token_file)
+            address = KeysAddress(issuer.jwks, issuer.jwks_ca, issuer.jwks_token_file)
             fetched = UrlKeys(setting, address, self._watch.report)
             self._loops.append(fetched.run)
             return fetched

@@ -37,8 +37,8 @@ class Credentials:
 
     With `ca` the client speaks TLS: it is the file of the CAs that the relay's certificate must come from, or
     `system`. `certificate` and `key` are the files of the client's own. `token_file` holds a static token or
-    a JWT and is read anew when it changes; `token` is such a text itself, which is never shown. `server_name`
-    is the name in the relay's certificate where the target has another. All files are PEM.
+    a JWT and is read again when it changes; `token` is such a text itself, which is never shown.
+    `server_name` is the name in the relay's certificate where the target has another. All files are PEM.
 
     >>> client = RelayClient("relay.shop:7451", credentials=Credentials(ca="ca.crt", token_file="/run/token"))
     """
@@ -118,7 +118,7 @@ class Bearer:
                 return
             if isinstance(error, InvalidArgument):
                 raise
-            reason = getattr(error, "strerror", None) or "it is no token"
+            reason = getattr(error, "strerror", None) or "it is not a token"
             problem = f"token_file {self._file} can't be read: {reason}"
             raise InvalidArgument(problem, field="token_file") from None
         self._looked = time.monotonic()

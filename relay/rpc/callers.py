@@ -1,4 +1,4 @@
-"""Who makes a call of gRPC."""
+"""The callers of gRPC."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The certificate of a listener, as gRPC and asyncio take it, and anew whenever its files have changed."""
+"""The certificate of a listener, as gRPC and asyncio take it, and again whenever its files have changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who calls, by what the caller has shown."""
+"""The principal of a caller, by what the caller has shown."""
 
 from __future__ import annotations
 

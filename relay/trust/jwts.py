@@ -24,7 +24,7 @@ MOST_BYTES = 16 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Issuer:
-    """Who signs: `name` is ours, `issuer` the one in its tokens."""
+    """A signer of tokens: `name` is ours, `issuer` the one in its tokens."""
 
     name: str
     issuer: str

@@ -65,7 +65,7 @@ def parse(content: bytes) -> Keys:
         entries = json.loads(content)["keys"]
         found = {str(entry.get("kid", "")): key for entry in entries if (key := _key(entry)) is not None}
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise ValueError('is no JWKS: it must be JSON with a list "keys"') from None
+        raise ValueError('is not a JWKS: it must be JSON with a list "keys"') from None
     if not found:
         raise ValueError("holds no key that can be used: RSA of 2048 bits or more, EC or Ed25519")
     return {**found, "": next(iter(found.values()))} if len(found) == 1 else found
@@ -123,7 +123,7 @@ class FileKeys:
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class KeysAddress:
     """An https URL of keys, by which CAs it proves itself ("" for the system's), and the file of the token
     that it wants to see ("" for none)."""
 
@@ -136,7 +136,7 @@ class UrlKeys:
     """The keys behind a URL, kept here: fetched at the start, every `MAX_AGE` seconds, and when a token names
     an unknown one. If a fetch fails, those that are known stay."""
 
-    def __init__(self, setting: str, address: Address, report: Report) -> None:
+    def __init__(self, setting: str, address: KeysAddress, report: Report) -> None:
         self._setting, self._address, self._report = setting, address, report
         self._keys: Keys = {}
         self._tried = -MIN_PAUSE
@@ -185,7 +185,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         """Follow none: the keys are those of the address that the settings name."""
 
 
-def fetch(address: Address) -> bytes:
+def fetch(address: KeysAddress) -> bytes:
     """Get the JWKS, blocking. Raises `OSError` or `ValueError`."""
     context = ssl.create_default_context(cafile=address.ca or None)
     opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=context), _NoRedirect())

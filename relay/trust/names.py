@@ -23,7 +23,7 @@ def of_certificate(certificate: bytes) -> Principal:
     can be used.
 
     The kinds of names are told apart by the certificate's structure: a DNS name that looks like a SPIFFE URI
-    is none.
+    is not one.
     """
     try:
         read = (

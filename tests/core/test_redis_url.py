@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from relay.core.endpoints.redis_url import Credentials, RedisLocation, Tls, parse, with_credentials
+from relay.core.endpoints.redis_url import Login, RedisLocation, Tls, parse, with_credentials
 
-NONE = Credentials()
+NONE = Login()
 
 
 @pytest.mark.parametrize(
@@ -17,11 +17,11 @@ NONE = Credentials()
         ("redis://h", RedisLocation((("h", 6379),))),
         ("redis://[::1]:1/2", RedisLocation((("::1", 1),), db=2)),
         ("redis://h?db=3", RedisLocation((("h", 6379),), db=3)),
-        ("redis://u:p%40%2F@h", RedisLocation((("h", 6379),), login=Credentials("u", "p@/"))),
-        ("redis://:p@h", RedisLocation((("h", 6379),), login=Credentials(None, "p"))),
+        ("redis://u:p%40%2F@h", RedisLocation((("h", 6379),), login=Login("u", "p@/"))),
+        ("redis://:p@h", RedisLocation((("h", 6379),), login=Login(None, "p"))),
         (
             "unix://u:p@/run/a%20b.sock?db=1",
-            RedisLocation(path="/run/a b.sock", db=1, login=Credentials("u", "p")),
+            RedisLocation(path="/run/a b.sock", db=1, login=Login("u", "p")),
         ),
         ("rediss://h:1", RedisLocation((("h", 1),), tls=Tls())),
         (
@@ -35,19 +35,17 @@ NONE = Credentials()
         (
             "redis+sentinel://u:p@h1:1,h2,[::1]:3/my%20master/4",
             RedisLocation(
-                (("h1", 1), ("h2", 26379), ("::1", 3)), master="my master", db=4, login=Credentials("u", "p")
+                (("h1", 1), ("h2", 26379), ("::1", 3)), master="my master", db=4, login=Login("u", "p")
             ),
         ),
         (
             "rediss+sentinel://h1/m?sentinel_username=s&sentinel_password=q%26%40",
-            RedisLocation((("h1", 26379),), master="m", sentinel_login=Credentials("s", "q&@"), tls=Tls()),
+            RedisLocation((("h1", 26379),), master="m", sentinel_login=Login("s", "q&@"), tls=Tls()),
         ),
         ("REDIS://h", RedisLocation((("h", 6379),))),
         (
             "redis+cluster://u:p@h1:7000,h2,[::1]:7001/",
-            RedisLocation(
-                (("h1", 7000), ("h2", 6379), ("::1", 7001)), login=Credentials("u", "p"), cluster=True
-            ),
+            RedisLocation((("h1", 7000), ("h2", 6379), ("::1", 7001)), login=Login("u", "p"), cluster=True),
         ),
         (
             "rediss+cluster://h?ssl_cert_reqs=none&addresses=10.0.0.2:7000=h:17000,[::1]:1=h:2",
@@ -137,14 +135,14 @@ def test_credentials_are_put_into_a_url(url: str) -> None:
     """As they are in a Secret, whatever they consist of; all else of the URL stays."""
     secret = "p@s:s/w?o&r=d#%41 é"
     found = parse(with_credentials(url, username="al:ice", password=secret))
-    assert found.login == Credentials("al:ice", secret)
+    assert found.login == Login("al:ice", secret)
     assert replace(found, login=NONE) == replace(parse(url), login=NONE)
 
 
 def test_credentials_are_put_beside_what_the_url_has() -> None:
-    assert parse(with_credentials("redis://bob@h", password="p")).login == Credentials("bob", "p")
-    assert parse(with_credentials("redis://:p@h", username="bob")).login == Credentials("bob", "p")
-    assert parse(with_credentials("redis://h", password="p")).login == Credentials(None, "p")
+    assert parse(with_credentials("redis://bob@h", password="p")).login == Login("bob", "p")
+    assert parse(with_credentials("redis://:p@h", username="bob")).login == Login("bob", "p")
+    assert parse(with_credentials("redis://h", password="p")).login == Login(None, "p")
     asked = with_credentials("redis+sentinel://h/m", sentinel_password="&@")
-    assert parse(asked).sentinel_login == Credentials(None, "&@")
+    assert parse(asked).sentinel_login == Login(None, "&@")
     assert with_credentials("redis://bob:p@h") == "redis://bob:p@h"

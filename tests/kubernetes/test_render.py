@@ -352,6 +352,8 @@ def test_standalone_alone_has_a_policy_a_budget_and_an_account(all_docs: dict[st
 def test_the_api_is_exposed_to_those_that_the_policy_names(all_docs: dict[str, list[Doc]]) -> None:
     docs = all_docs["exposed"]
     assert settings(docs)["grpc"]["listen"] == "0.0.0.0:7451"
+    assert settings(docs)["grpc"]["insecure"] is True
+    assert "insecure" not in settings(all_docs["sidecar"])["grpc"]
     deployment, service = one(docs, "Deployment"), one(docs, "Service")
     labels = deployment["spec"]["template"]["metadata"]["labels"]
     assert service["spec"]["selector"].items() <= labels.items()

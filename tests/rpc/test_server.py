@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import grp
 import logging
+import os
 import socket
 import stat
 from functools import partial
@@ -30,10 +32,10 @@ SERVICES = tuple(
 )
 
 
-async def start(relay: Served, listen: str) -> rpc.RpcServer:
+async def start(relay: Served, listen: str, group: str = "") -> rpc.RpcServer:
     return await rpc.start(
         relay.engine,
-        binding=Binding(listen, 0o660),
+        binding=Binding(listen, 0o660, group),
         bounds=Settings().grpc.bounds,
         call_time=LONG,
         unreadable=partial(relay.counts.count, UNREADABLE),
@@ -86,6 +88,20 @@ async def test_a_unix_socket_has_its_mode_and_goes_with_the_server(tmp_path: Pat
     async with served(listen=f"unix:{path}") as relay:
         assert stat.S_IMODE(path.stat().st_mode) == 0o660
         await relay.timers.Schedule(ScheduleRequest(timer=spec()))
+    assert not path.exists()
+
+
+async def test_a_unix_socket_has_its_group(relay: Served, tmp_path: Path) -> None:
+    """By number or name; a group that this process can't give is a clear error, and leaves no socket."""
+    path = tmp_path / "relay.sock"
+    own = grp.getgrgid(os.getgid())
+    for group in (str(own.gr_gid), own.gr_name):
+        served_there = await start(relay, f"unix:{path}", group)
+        assert path.stat().st_gid == own.gr_gid
+        assert stat.S_IMODE(path.stat().st_mode) == 0o660
+        await served_there.stop(0)
+    with pytest.raises(CannotListen, match=r"grpc\.socket_group is 'no-such-group', and there is no such"):
+        await start(relay, f"unix:{path}", "no-such-group")
     assert not path.exists()
 
 

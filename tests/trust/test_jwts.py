@@ -17,7 +17,7 @@ from relay.core.errors import KeysAway, Unauthenticated
 from relay.trust import keys
 from relay.trust.files import BadFile
 from relay.trust.jwts import Issuer, Jwts
-from relay.trust.keys import Address, FileKeys, Key, UrlKeys
+from relay.trust.keys import FileKeys, Key, KeysAddress, UrlKeys
 from tests.trust.authority import Signer
 
 LEEWAY = 30.0
@@ -134,7 +134,11 @@ def test_keys_that_can_not_be_used_are_left_out(signer: Signer, tmp_path: Path) 
     assert set(found) == {"one", ""}
     assert found["one"].algorithms == ("ES256",)
     file = tmp_path / "jwks.json"
-    for content, problem in (("{}", "is no JWKS"), ("x", "is no JWKS"), ('{"keys": []}', "holds no key")):
+    for content, problem in (
+        ("{}", "is not a JWKS"),
+        ("x", "is not a JWKS"),
+        ('{"keys": []}', "holds no key"),
+    ):
         file.write_text(content)
         with pytest.raises(BadFile, match=f"^authentication.jwt.0.jwks: .*{problem}"):
             FileKeys("authentication.jwt.0.jwks", file).load()
@@ -147,7 +151,7 @@ class Fetched:
         self.content: bytes | None = None
         self.asked = 0
 
-    def __call__(self, _: Address) -> bytes:
+    def __call__(self, _: KeysAddress) -> bytes:
         self.asked += 1
         if self.content is None:
             raise OSError("away")
@@ -160,7 +164,7 @@ async def test_an_unknown_key_is_fetched_and_not_too_often(
     web, reports, now = Fetched(), list[bool](), [1000.0]
     monkeypatch.setattr("relay.trust.keys.fetch", web)
     monkeypatch.setattr("relay.trust.keys.time.monotonic", lambda: now[0])
-    source = UrlKeys("jwks", Address("https://issuer.example/jwks"), lambda _, good: reports.append(good))
+    source = UrlKeys("jwks", KeysAddress("https://issuer.example/jwks"), lambda _, good: reports.append(good))
     jwts = Jwts([Issuer("cluster", Signer.ISSUER, Signer.AUDIENCE, source)], LEEWAY)
     with pytest.raises(KeysAway):
         await jwts.owner(signer.token())

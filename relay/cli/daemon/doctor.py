@@ -15,11 +15,14 @@ from relay.cli.daemon.doctor_findings import Finding
 from relay.cli.terminal import output
 from relay.cli.terminal.exits import FAILURE, OK, UNAVAILABLE
 from relay.cli.terminal.redis_connection import advice, unheeded
+from relay.client.credentials import Credentials
+from relay.client.errors import InvalidArgument
 from relay.core.dispatch import Dispatch
 from relay.core.durability import MOST_REPLICAS, Durability
 from relay.core.endpoints.redis_url import parse
 from relay.core.endpoints.secrets import mask
 from relay.core.errors import ServiceError, StoreError, StoreRefused, StoreUnavailable, UnfitServer
+from relay.core.policy import TargetTls
 from relay.settings import Settings, SettingsError, doubtful, load
 from relay.settings.keys import key_names
 from relay.store import examine
@@ -90,9 +93,10 @@ async def examined(config: Path | None, *, push: bool = True) -> AsyncIterator[F
     yield Finding("settings", "ok", f"{where}: {len(settings.topics)} topics have an entry of their own")
     async for finding in _redis(settings):
         yield finding
-    targets = {policy.target for policy in settings.policies().pushed().values()} if push else set()
-    for target in sorted(targets):
-        yield await anyio.to_thread.run_sync(_pushed, target)
+    pushed = settings.policies().pushed().values() if push else ()
+    targets = {(policy.target, policy.target_tls) for policy in pushed}
+    for target, tls in sorted(targets, key=str):
+        yield await anyio.to_thread.run_sync(_pushed, target, tls)
 
 
 async def _redis(settings: Settings) -> AsyncIterator[Finding]:
@@ -290,9 +294,13 @@ async def _spread(
         yield finding
 
 
-def _pushed(target: str) -> Finding:
+def _pushed(target: str, tls: TargetTls) -> Finding:
     """Check whether an application that a relay would dial can be called."""
-    status, reason = healthcheck.ask(target, HEALTH_TIMEOUT, wait=False)
+    shown = Credentials(ca=tls.ca, certificate=tls.certificate, key=tls.key)
+    try:
+        status, reason = healthcheck.ask(target, HEALTH_TIMEOUT, wait=False, shown=shown)
+    except InvalidArgument as error:
+        return Finding("push", "wrong", f"delivery.tls: {error.message}")
     if status == "SERVING":
         return Finding("push", "ok", f"the application at {target} is SERVING")
     if status == "UNIMPLEMENTED":

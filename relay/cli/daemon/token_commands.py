@@ -22,7 +22,7 @@ def tokens() -> None:
 
 @group.command()
 def new(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Who will send it: `token:NAME` to the relay.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The caller: `token:NAME` to the relay.")],
     file: Annotated[
         Optional[Path],  # noqa: UP045 (typer reads it at run time)
         typer.Option("--file", help="Append the line to this file, authentication.tokens_file."),

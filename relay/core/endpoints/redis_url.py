@@ -46,7 +46,7 @@ _HOST = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+(?:%[^\]]+)?\]|[^\[\]:]*)(?::(?P<p
 
 
 @dataclass(frozen=True, slots=True)
-class Credentials:
+class Login:
     """A user and a password; either may be None."""
 
     username: str | None = None
@@ -76,8 +76,8 @@ class RedisLocation:  # see 0020
     path: str = ""
     master: str = ""
     db: int = 0
-    login: Credentials = Credentials()
-    sentinel_login: Credentials = Credentials()
+    login: Login = Login()
+    sentinel_login: Login = Login()
     tls: Tls | None = None
     cluster: bool = False
     addresses: Mapping[Address, Address] = field(default_factory=dict)
@@ -105,7 +105,7 @@ def parse(text: str) -> RedisLocation:
         return RedisLocation(path=_socket(hosts, url.path), db=_number(options.get("db", "0")), login=login)
     if scheme.endswith("sentinel"):
         master, db = _master_and_db(url.path, options)
-        sentinel_login = Credentials(options.get("sentinel_username"), options.get("sentinel_password"))
+        sentinel_login = Login(options.get("sentinel_username"), options.get("sentinel_password"))
         found = tuple(_host(host, SENTINEL_PORT) for host in hosts.split(","))
         return RedisLocation(found, "", master, db, login, sentinel_login, tls)
     if scheme.endswith("cluster"):
@@ -135,9 +135,9 @@ def with_credentials(url: str, *, username: str = "", password: str = "", sentin
     return url
 
 
-def _credentials(userinfo: str) -> Credentials:
+def _credentials(userinfo: str) -> Login:
     user, _, password = userinfo.partition(":")
-    return Credentials(unquote(user) or None, unquote(password) or None)
+    return Login(unquote(user) or None, unquote(password) or None)
 
 
 def _host(text: str, port: int) -> Address:

@@ -14,7 +14,7 @@ from redis.asyncio.connection import SSLConnection, UnixDomainSocketConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from relay.core.endpoints.redis_url import Address, Credentials, RedisLocation, Tls, parse
+from relay.core.endpoints.redis_url import Address, Login, RedisLocation, Tls, parse
 from relay.core.errors import UnfitServer
 from relay.store.server.durable.offer import Replicas
 from relay.store.server.group_commit import GROUPS, DurableCalls
@@ -100,7 +100,7 @@ def _node(at: Address | None) -> dict[str, Any]:
     return {"host": at[0], "port": at[1]} if at else {}
 
 
-def _login(login: Credentials) -> dict[str, Any]:
+def _login(login: Login) -> dict[str, Any]:
     return {name: value for name, value in asdict(login).items() if value is not None}
 
 
