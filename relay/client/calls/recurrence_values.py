@@ -186,7 +186,7 @@ class Recurrence(RecurrenceInfo):
     payload: bytes = field(repr=False)
     headers: Mapping[str, str] = field(repr=False)
     content_withheld: bool = False
-    """Whether payload and headers are left out because the relay's policy does not let the caller see them."""
+    """Whether both are left out because the relay's policy does not let the caller see them."""
 
     @classmethod
     def from_proto(cls, recurrence: pb.Recurrence) -> Self:
