@@ -17,6 +17,7 @@ from google.protobuf.descriptor import FieldDescriptor, MethodDescriptor
 from google.protobuf.message import Message
 
 import relay.v1
+from relay.client import RelayClient
 from relay.core.trust.access import EVERY_TOPIC
 from relay.core.trust.verbs import AccessVerb
 from relay.v1.timer_service_pb2 import ScheduleRequest
@@ -173,6 +174,10 @@ async def test_a_denied_call_does_not_tell_whether_there_is_such_a_topic(
         path = f"/v1/topics/{daemon.topic}/timers/seed"
         _, answer = await daemon.web("GET", path, None)
         assert (answer["timer"]["payload"], answer["timer"]["content_withheld"]) == ("", True)
+        async with RelayClient(daemon.listening.grpc) as client:
+            found = await client.get(daemon.topic, "seed")
+            assert found is not None
+            assert (found.payload, found.content_withheld) == (b"", True)
         daemon.allow(READ, AccessVerb.PAYLOAD)
         _, answer = await daemon.web("GET", path, None)
         assert answer["timer"]["payload"] == "c2VjcmV0"

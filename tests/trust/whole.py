@@ -68,6 +68,8 @@ async def whole(valkey: RunningServer, topic: str, monkeypatch: pytest.MonkeyPat
             "http": anywhere,
             "api": anywhere,
             "drain_timeout": 1,
+            "topics": {topic: {}},
+            "topics_closed": True,
         }
     )
     serving = anyio.Event()

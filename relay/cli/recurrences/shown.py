@@ -171,6 +171,8 @@ def _last(found: Recurrence) -> str:
 
 def _content(found: Recurrence) -> dict[str, Any]:
     """The payload in the form in which people would write it, and the headers."""
+    if found.content_withheld:
+        return {"content_withheld": True}
     text = output.decoded(found.payload)
     kind = found.content_type.partition(";")[0].strip().lower()
     content: dict[str, Any] = {"payload": base64.b64encode(found.payload).decode()}

@@ -125,11 +125,14 @@ def content(found: Timer | DeadLetter) -> dict[str, Any]:
         "payload_encoding": "base64" if text is None else "utf-8",
         "headers": dict(found.headers),
         "content_type": found.content_type,
+        **({"content_withheld": True} if found.content_withheld else {}),
     }
 
 
 def content_rows(found: Timer | DeadLetter, width: int | None = None) -> list[tuple[str, str]]:
     """Return labels and values of the content beside the payload. Headers are cut to `width` characters."""
+    if found.content_withheld:
+        return [("content", "withheld: the relay's policy does not give you the verb payload")]
     headers = [(f"header {key}", cut(value, width)) for key, value in sorted(found.headers.items())]
     return [("content type", found.content_type), *headers]
 

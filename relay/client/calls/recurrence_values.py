@@ -185,6 +185,8 @@ class Recurrence(RecurrenceInfo):
 
     payload: bytes = field(repr=False)
     headers: Mapping[str, str] = field(repr=False)
+    content_withheld: bool = False
+    """Whether both are left out because the relay's policy does not let the caller see them."""
 
     @classmethod
     def from_proto(cls, recurrence: pb.Recurrence) -> Self:
@@ -463,7 +465,12 @@ def _read(recurrence: pb.Recurrence) -> dict[str, Any]:
 
 def _read_whole(recurrence: pb.Recurrence) -> dict[str, Any]:
     spec = recurrence.spec
-    return {**_read(recurrence), "payload": spec.payload, "headers": dict(spec.headers)}
+    return {
+        **_read(recurrence),
+        "payload": spec.payload,
+        "headers": dict(spec.headers),
+        "content_withheld": recurrence.content_withheld,
+    }
 
 
 def read_instant(instant: pb.NominalInstant) -> NominalInstant:

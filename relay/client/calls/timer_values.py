@@ -260,6 +260,8 @@ class Timer(TimerInfo):
     payload: bytes = field(default=b"", repr=False)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     content_type: str = ""
+    content_withheld: bool = False
+    """Whether the content is left out because the relay's policy does not let the caller see it."""
 
     @classmethod
     def from_proto(cls, timer: timer_pb2.Timer) -> Self:
@@ -269,6 +271,7 @@ class Timer(TimerInfo):
             payload=timer.payload,
             headers=dict(timer.headers),
             content_type=timer.content_type,
+            content_withheld=timer.content_withheld,
         )
 
 

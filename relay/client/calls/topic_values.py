@@ -158,6 +158,8 @@ class DeadLetter(DeadLetterInfo):
     payload: bytes = field(default=b"", repr=False)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     content_type: str = ""
+    content_withheld: bool = False
+    """Whether the content is left out because the relay's policy does not let the caller see it."""
 
     @classmethod
     def from_proto(cls, letter: pb.DeadLetter) -> Self:
@@ -167,6 +169,7 @@ class DeadLetter(DeadLetterInfo):
             payload=letter.payload,
             headers=dict(letter.headers),
             content_type=letter.content_type,
+            content_withheld=letter.content_withheld,
         )
 
 

@@ -1,0 +1,75 @@
+"""A relay with a policy: from its start, through changes of the file, to one that can't be used."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from relay.client import RelayError, SyncRelayClient
+from tests.worlds.relay.stage import Stage
+from tests.worlds.waiting import PATIENCE, eventually
+
+RULE = "rules: [{principals: [anonymous], topics: [t], verbs: [%s]}]\n"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "policy.yaml"
+
+
+def allowed(call: Callable[[], object]) -> bool:
+    try:
+        call()
+    except RelayError as denied:
+        assert "the policy does not give anonymous the verb" in str(denied)  # noqa: PT017
+        return False
+    return True
+
+
+def test_a_changed_policy_is_in_force_without_a_restart(stage: Stage, file: Path, tmp_path: Path) -> None:
+    """What the relay does by itself, such as to put the settings' recurrences, no policy is asked about."""
+    declared = tmp_path / "recurrences.yaml"
+    declared.write_text("- {topic: t, recurrence_id: often, rule: {every_sec: 3600}}\n")
+    file.write_text(RULE % "read")
+    relay = stage.relay(settings={"RELAY_POLICY_FILE": str(file), "RELAY_RECURRENCES__FILE": str(declared)})
+    with SyncRelayClient(relay.target, timeout=PATIENCE) as client:
+        schedule = partial(client.schedule, "t", b"x", timer_id="a", delay=3600)
+        assert [each.recurrence_id for each in client.recurrences.list("t")] == ["often"]
+        assert not allowed(schedule)
+        file.write_text(RULE % "schedule, read")
+        eventually(partial(allowed, schedule), "the changed policy is in force")
+        file.write_text(RULE % "reed")
+        eventually(
+            lambda: re.search(
+                r'^relay_files_refused_total{.*setting="policy_file".*} 1\.0$', relay.metrics(), re.MULTILINE
+            ),
+            "the bad file is counted",
+        )
+        assert re.search(r"^relay_policy_stale({.*})? 1\.0$", relay.metrics(), re.MULTILINE)
+        assert allowed(schedule)
+    (said,) = (line for line in relay.lines() if line["level"] == "error")
+    assert "line 1: rules[1].verbs[1]: 'reed' is not a verb" in said["reason"]
+    assert re.search(r'^relay_calls_denied_total{.*verb="schedule".*}', relay.metrics(), re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (None, "can't be read"),
+        ("", "rules: is missing"),
+        (RULE % "reed", "line 1: rules[1].verbs[1]: 'reed' is not"),
+    ],
+)
+def test_a_bad_policy_refuses_the_start(stage: Stage, file: Path, text: str | None, problem: str) -> None:
+    if text is not None:
+        file.write_text(text)
+    relay = stage.relay(settings={"RELAY_POLICY_FILE": str(file)}, start=False)
+    relay.spawn()
+    assert relay.wait() == 1
+    last = relay.lines()[-1]
+    assert (last["level"], last["message"].startswith(f"policy_file: {file} ")) == ("critical", True), last
+    assert problem in last["message"]
