@@ -1,7 +1,7 @@
 """Write what an installed Relay is made of, as CycloneDX: `make sbom`, into build/relay.cdx.json.
 
-The daemon and its pins are installed into an empty venv, as the image has them; cyclonedx-bom stands in another
-one and looks at it. So neither the suite's tools nor the reader itself is in the list.
+The daemon and its pins are installed into an empty venv, as the image has them; cyclonedx-bom stands in
+another one and looks at it. So neither the suite's tools nor the reader itself is in the list.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from importlib.metadata import Distribution, distribution, distributions
+from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
@@ -11,7 +12,18 @@ from packaging.requirements import Requirement
 pytestmark = pytest.mark.checkout
 
 ALLOWED = {
-    *("Apache-2.0", "MIT", "MIT-CMU", "BSD-2-Clause", "BSD-3-Clause", "0BSD", "ISC", "PSF-2.0", "Zlib", "CC0-1.0"),
+    *(
+        "Apache-2.0",
+        "MIT",
+        "MIT-CMU",
+        "BSD-2-Clause",
+        "BSD-3-Clause",
+        "0BSD",
+        "ISC",
+        "PSF-2.0",
+        "Zlib",
+        "CC0-1.0",
+    ),
     "MPL-2.0",  # of files: whoever changes one of those publishes that file
 }
 """By SPDX's names. A licence that asks more of who passes Relay on is not here."""
@@ -36,7 +48,7 @@ NO_LICENCES = {"DFSG approved", "OSI Approved"}
 
 def licences(found: Distribution) -> set[str]:
     """Those that a distribution names: its expression, its classifiers, or the line `License`."""
-    said = found.metadata
+    said: Any = found.metadata
     if expression := said.get("License-Expression"):
         return set(re.findall(r"[\w.-]+", expression)) - {"AND", "OR", "WITH"}
     classifiers = [each for each in said.get_all("Classifier") or [] if each.startswith("License ::")]
@@ -55,9 +67,7 @@ def closure(requirement: str) -> dict[str, Distribution]:
             if (each.name, extra) not in seen:
                 seen.add((each.name, extra))
                 more = map(Requirement, found[each.name].requires or ())
-                wanted += [
-                    one for one in more if one.marker is None or one.marker.evaluate({"extra": extra})
-                ]
+                wanted += [one for one in more if one.marker is None or one.marker.evaluate({"extra": extra})]
     return found
 
 
@@ -77,7 +87,11 @@ def test_so_may_be_what_only_the_suite_uses() -> None:
 
 def test_a_licence_that_is_not_allowed_is_seen(tmp_path_factory: pytest.TempPathFactory) -> None:
     """By each of the three ways in which a distribution may say it."""
-    for line in ("License-Expression: GPL-3.0-only", "Classifier: License :: OSI Approved :: GNU GPL", "License: X"):
+    for line in (
+        "License-Expression: GPL-3.0-only",
+        "Classifier: License :: OSI Approved :: GNU GPL",
+        "License: X",
+    ):
         folder = tmp_path_factory.mktemp("odd") / "odd-1.dist-info"
         folder.mkdir()
         (folder / "METADATA").write_text(f"Metadata-Version: 2.4\nName: odd\nVersion: 1\n{line}\n", "utf-8")
