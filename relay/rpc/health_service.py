@@ -9,7 +9,7 @@ from grpc_health.v1 import health, health_pb2
 _messages: Any = health_pb2  # whose types lack those of List
 
 
-class HealthService(health.aio.HealthServicer):
+class ListedHealth(health.aio.HealthServicer):
     """gRPC's own, and `List`, which that lacks: a call of it wrote a stack trace into the log, so that any
     caller could fill it."""  # see 0109
 

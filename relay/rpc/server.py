@@ -22,7 +22,7 @@ from relay.core.endpoints.listener_bounds import CallBounds
 from relay.core.errors import CannotListen
 from relay.engine.engine import Engine
 from relay.rpc.delivery_service import DeliveryService
-from relay.rpc.health_service import HealthService
+from relay.rpc.health_service import ListedHealth
 from relay.rpc.recurrence_service import RecurrenceService
 from relay.rpc.timer_service import TimerService
 from relay.rpc.topic_service import TopicService
@@ -58,7 +58,7 @@ class RpcServer:
 
     address: str
     _server: grpc.aio.Server
-    _health: HealthService
+    _health: ListedHealth
 
     async def say_healthy(self, healthy: bool) -> None:
         """Set what grpc.health.v1 answers for the server as a whole and for each service."""
@@ -92,7 +92,7 @@ async def start(
     delivery_base.add_DeliveryServiceServicer_to_server(DeliveryService(engine), guard)
     topic_base.add_TopicServiceServicer_to_server(TopicService(engine, call_time), guard)
     recurrence_base.add_RecurrenceServiceServicer_to_server(RecurrenceService(engine, call_time), guard)
-    healthy = HealthService()
+    healthy = ListedHealth()
     health_pb2_grpc.add_HealthServicer_to_server(healthy, guard)
     described = reflection.aio.ReflectionServicer((*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME))
     reflection_pb2_grpc.add_ServerReflectionServicer_to_server(described, guard)  # type: ignore[no-untyped-call]

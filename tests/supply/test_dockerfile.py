@@ -40,7 +40,7 @@ def test_an_image_runs_as_a_user_without_rights(image: str) -> None:
 
 
 def test_the_daemon_is_started_without_a_shell() -> None:
-    """And nothing is done in its stage but copying what another one has installed: no shell is needed there."""
+    """And its stage only copies what another one has installed: no shell is needed there."""
     stage = stages()["relay"]
     assert said(stage, "ENTRYPOINT") == ['["/opt/relay/bin/relay"]']
     assert said(stage, "CMD") == ['["serve"]']
