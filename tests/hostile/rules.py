@@ -124,7 +124,7 @@ _BEAT = (
     b"app.conf.beat_schedule = {'a': {'task': 'x', 'schedule': crontab(minute=0, hour='*/3'), 'args': (1,)}}",
     b"{'b': {'task': 'x', 'schedule': timedelta(seconds=30)}, 'c': {'task': 'y', 'schedule': 30.0}}",
     b'{"d": {"task": "z", "schedule": {"minute": 0, "hour": 3}, "kwargs": {"a": null}}}',
-    b"{'\\\\ud800': {'task': 'x', 'schedule': 5}}",
+    b"{'\\ud800': {'task': 'x', 'schedule': 5}}",
     b"timezone = 'Europe/Berlin'\nbeat_schedule = {'e': {'task': 'x', 'schedule': schedule(run_every=5)}}",
 )
 _BEAT_WORDS = (
