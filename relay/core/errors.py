@@ -37,8 +37,8 @@ from __future__ import annotations
 from typing import Any
 
 MOST_BYTES = 900
-"""The most bytes of an error's message, in UTF-8. A status of gRPC says it three times, in encodings that make
-up to three bytes of one, and a caller refuses trailers of more than 8 KiB."""  # see 0109
+"""The most bytes of an error's message, in UTF-8. A status of gRPC says it three times, in encodings that
+make up to three bytes of one, and a caller refuses trailers of more than 8 KiB."""  # see 0109
 _MOST_OF_A_FIELD = 100
 _TAIL = 300
 """Bytes that stay of the end, which says what to do."""

@@ -18,7 +18,7 @@ from relay.core.endpoints.listener_bounds import CallBounds
 from relay.engine.engine import Engine
 from relay.rpc.binding import UNIX, Binding, bind
 from relay.rpc.delivery_service import DeliveryService
-from relay.rpc.health_service import HealthService
+from relay.rpc.health_service import ListedHealth
 from relay.rpc.recurrence_service import RecurrenceService
 from relay.rpc.timer_service import TimerService
 from relay.rpc.topic_service import TopicService
@@ -52,7 +52,7 @@ class RpcServer:
 
     address: str
     _server: grpc.aio.Server
-    _health: HealthService
+    _health: ListedHealth
 
     async def say_healthy(self, healthy: bool) -> None:
         """Set what grpc.health.v1 answers for the server as a whole and for each service."""
@@ -90,7 +90,7 @@ async def start(
     recurrence_base.add_RecurrenceServiceServicer_to_server(
         RecurrenceService(engine, call_time, access), guard
     )
-    healthy = HealthService()
+    healthy = ListedHealth()
     health_pb2_grpc.add_HealthServicer_to_server(healthy, guard)
     described = reflection.aio.ReflectionServicer((*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME))
     reflection_pb2_grpc.add_ServerReflectionServicer_to_server(described, guard)  # type: ignore[no-untyped-call]

@@ -151,7 +151,7 @@ def _guarded(behaviour: Behaviour, refuse: Callable[[Any], Awaitable[None]]) -> 
             return await behaviour(request, context)
         except Unreadable:
             await refuse(context)
-        except Exception as fault:
+        except Exception as fault:  # noqa: BLE001 (whatever it is, its words are not for the caller)
             await _answer_fault(context, fault)
 
     async def iterated(request: Any, context: Any) -> AsyncIterator[Any]:
@@ -162,7 +162,7 @@ def _guarded(behaviour: Behaviour, refuse: Callable[[Any], Awaitable[None]]) -> 
                 yield response
         except Unreadable:
             await refuse(context)
-        except Exception as fault:
+        except Exception as fault:  # noqa: BLE001 (whatever it is, its words are not for the caller)
             await _answer_fault(context, fault)
 
     return iterated if inspect.isasyncgenfunction(behaviour) else called

@@ -35,6 +35,11 @@ class Imported:
         except InvalidField as error:
             self.warnings.append(f"{place}: left out: {error}")
             return
+        try:
+            json.dumps(recurrence, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            self.warnings.append(f"{place}: left out: it has half a character; give valid Unicode text")
+            return
         wanted, taken = recurrence["id"], {each["id"] for each in self.recurrences}
         number = 2
         while recurrence["id"] in taken:

@@ -22,8 +22,8 @@ TZDATA: str = tzdata.IANA_VERSION
 
 
 _LONGEST = 64
-"""Characters of a name; the longest that there is has half of them. A search for the nearest name takes a time
-that grows with the name."""
+"""Characters of a name; the longest that there is has half of them. A search for the nearest name takes a
+time that grows with the name."""
 
 _DAY = 86_400
 _WEEK = 7 * _DAY

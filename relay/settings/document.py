@@ -72,8 +72,10 @@ def read_yaml(file: Path) -> Any:
     except RecursionError:
         raise SettingsError([f"{file}: is nested too deeply"]) from None
     except (ValueError, LookupError, AttributeError, TypeError):
-        # Of PyYAML's conversions, such as of `!!bool x`. What they say quotes the value.
-        raise SettingsError([f"{file}: has a value that does not fit its tag, or a number too long"]) from None
+        # PyYAML's conversions raise these, such as that of `!!bool x`, and quote the value.
+        raise SettingsError(
+            [f"{file}: has a value that does not fit its tag, or a number too long"]
+        ) from None
 
 
 def _read(file: Path) -> str:

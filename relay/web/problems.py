@@ -8,7 +8,7 @@ from typing import Any
 from starlette.responses import Response
 
 from relay.api.errors import INTERNAL, KINDS, kind
-from relay.core.errors import InvalidField, ServiceError, Unauthenticated
+from relay.core.errors import InvalidField, ServiceError, Unauthenticated, shortened
 from relay.web import forms
 
 MEDIA_TYPE = "application/problem+json"
@@ -30,7 +30,7 @@ class Refused(Exception):
     """A request that is wrong as HTTP, whatever it asks for."""
 
     def __init__(self, status: int, name: str, title: str, detail: str, **headers: str) -> None:
-        super().__init__(detail)
+        super().__init__(shortened(detail))
         self.status = status
         self.name = name
         self.title = title

@@ -57,6 +57,7 @@ def _value(field: FieldDescriptor, variant: int) -> Any:
     if field.type == FieldDescriptor.TYPE_BOOL:
         return bool(variant % 2)
     if field.type == FieldDescriptor.TYPE_ENUM:
+        assert field.enum_type is not None
         values = field.enum_type.values
         return values[variant % len(values)].number
     return 1 if field.type in _WHOLE else 1.0

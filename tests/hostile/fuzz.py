@@ -3,8 +3,8 @@
     make fuzz FUZZ=cron                 10⁶ inputs, from where the last run stopped
     make fuzz FUZZ='cron -runs=1000'    libFuzzer's options follow the name
 
-The corpus grows in build/fuzz/NAME, so a run goes on where the last one was stopped. An input that breaks a parser
-is written to build/fuzz/NAME.crash-…, and `python -m tests.hostile.fuzz NAME FILE` repeats it.
+The corpus grows in build/fuzz/NAME, so a run goes on where the last one was stopped. An input that breaks a
+parser is written to build/fuzz/NAME.crash-…, and `python -m tests.hostile.fuzz NAME FILE` repeats it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,13 @@ def main(name: str, *options: str) -> None:
         (corpus / f"valid-{number}").write_bytes(valid)
     words = corpus.with_suffix(".dict")
     words.write_text("".join(_quoted(word[:60]) for word in target.words if word), encoding="ascii")
-    known = (f"-runs={RUNS}", "-max_len=4096", f"-timeout={SLOWEST}", f"-dict={words}", f"-artifact_prefix={corpus}.")
+    known = (
+        f"-runs={RUNS}",
+        "-max_len=4096",
+        f"-timeout={SLOWEST}",
+        f"-dict={words}",
+        f"-artifact_prefix={corpus}.",
+    )
     files = [option for option in options if not option.startswith("-")]
     atheris.Setup([sys.argv[0], *known, *options, *([] if files else [str(corpus)])], target.meet)
     atheris.Fuzz()

@@ -70,15 +70,15 @@ def _recurrence(data: bytes) -> None:
 def _json(data: bytes) -> None:
     """A body of every operation."""
     body = forms.parse(data)
-    refused = 0
+    said: list[str] = []
     for kind in BODIES:
         try:
             forms.read(kind(), body)
         except InvalidField as failure:
-            assert "object at" not in str(failure)
-            str(failure).encode()
-            refused += 1
-    if refused == len(BODIES):
+            said.append(str(failure))
+    assert "object at" not in " ".join(said)
+    " ".join(said).encode()
+    if len(said) == len(BODIES):
         raise InvalidField("body", "is of no operation")
 
 
@@ -99,8 +99,14 @@ for _name in ("a", "b"):
     _spec.delay.seconds = 5
     _spec.headers["a"] = "b"
 _SENT = delivery.DeliveryColumns(
-    topic="t", timer_ids=["a", "b"], payloads=[b"", b""], due_times_us=[1, 2], attempts=[1, 1],
-    lease_deadlines_us=[5, 5], occurrence_ids=["x", "y"], tokens=[b"1", b"2"],
+    topic="t",
+    timer_ids=["a", "b"],
+    payloads=[b"", b""],
+    due_times_us=[1, 2],
+    attempts=[1, 1],
+    lease_deadlines_us=[5, 5],
+    occurrence_ids=["x", "y"],
+    tokens=[b"1", b"2"],
 )
 _SENT_ALIKE = delivery.DeliveryColumns()
 _SENT_ALIKE.CopyFrom(_SENT)
@@ -112,18 +118,55 @@ _EVERY.rule.every.seconds = 90
 
 _WIRE = (b"\xff" * 9 + b"\x01", b"\xff" * 5, b"\x80\x80\x80\x80\x10", b"\x7f", b"\x0b", b"\x0c", b"\x12\x00")
 _JSON_WORDS = (
-    *(b"null", b"[]", b"{}", b"true", b'"x"', b"1e400", b"-0", b"1.5", b'"\\ud800"', b'"\\u0000"', b"NaN", b","),
-    *(b"[" * 3_000, b'{"a":' * 3_000, b'"delay_sec":', b'"message":', b'"timers":[', b'"payload":"aGk="', b'"1s"'),
+    *(
+        b"null",
+        b"[]",
+        b"{}",
+        b"true",
+        b'"x"',
+        b"1e400",
+        b"-0",
+        b"1.5",
+        b'"\\ud800"',
+        b'"\\u0000"',
+        b"NaN",
+        b",",
+    ),
+    *(
+        b"[" * 3_000,
+        b'{"a":' * 3_000,
+        b'"delay_sec":',
+        b'"message":',
+        b'"timers":[',
+        b'"payload":"aGk="',
+        b'"1s"',
+    ),
 )
 
 TARGETS: dict[str, tuple[Any, ...]] = {
-    "columns": (_columns, tuple(each.SerializeToString() for each in (_ASKED, _BY_DUE)), (InvalidField, NoMessage),
-                _WIRE, 3_000),
+    "columns": (
+        _columns,
+        tuple(each.SerializeToString() for each in (_ASKED, _BY_DUE)),
+        (InvalidField, NoMessage),
+        _WIRE,
+        3_000,
+    ),
     "batch": (_batch, (_MANY.SerializeToString(),), (InvalidField, NoMessage), _WIRE, 3_000),
-    "delivery_columns": (_rows, tuple(each.SerializeToString() for each in (_SENT, _SENT_ALIKE)),
-                         (RelayError, NoMessage), _WIRE, 3_000),
-    "recurrence": (_recurrence, tuple(each.SerializeToString() for each in (_SPEC, _EVERY)),
-                   (InvalidField, NoMessage), _WIRE, 1_000, 2.0),
+    "delivery_columns": (
+        _rows,
+        tuple(each.SerializeToString() for each in (_SENT, _SENT_ALIKE)),
+        (RelayError, NoMessage),
+        _WIRE,
+        3_000,
+    ),
+    "recurrence": (
+        _recurrence,
+        tuple(each.SerializeToString() for each in (_SPEC, _EVERY)),
+        (InvalidField, NoMessage),
+        _WIRE,
+        1_000,
+        2.0,
+    ),
     "json_body": (
         _json,
         (
@@ -138,6 +181,11 @@ TARGETS: dict[str, tuple[Any, ...]] = {
         600,
         2.0,
     ),
-    "path_and_query": (_path_and_query, (b"a%2Fb?limit=5&page_token=x", b"t"), (InvalidField,),
-                       (b"%", b"%ff", b"%ed%a0%80", b"&", b"=", b"?", b";"), 2_000),
+    "path_and_query": (
+        _path_and_query,
+        (b"a%2Fb?limit=5&page_token=x", b"t"),
+        (InvalidField,),
+        (b"%", b"%ff", b"%ed%a0%80", b"&", b"=", b"?", b";"),
+        2_000,
+    ),
 }

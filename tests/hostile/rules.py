@@ -71,7 +71,20 @@ _CRONS = (
     b"@every 1h30m",
     b"@every 1.5 hours",
 )
-_CRON_WORDS = (b"*", b"/", b"-", b",", b"L", b"W", b"#5", b"SUN", b"@every ", b"60", b"1s" * 400, b"0,1," * 200)
+_CRON_WORDS = (
+    b"*",
+    b"/",
+    b"-",
+    b",",
+    b"L",
+    b"W",
+    b"#5",
+    b"SUN",
+    b"@every ",
+    b"60",
+    b"1s" * 400,
+    b"0,1," * 200,
+)
 _RRULES = (
     b"FREQ=DAILY;BYHOUR=3;BYMINUTE=0",
     b"FREQ=MONTHLY;BYDAY=-1FR;BYSETPOS=1",
@@ -80,18 +93,52 @@ _RRULES = (
     b"DTSTART:20260105T080000Z\nRRULE:FREQ=YEARLY;BYWEEKNO=20;UNTIL=20301231T000000Z",
 )
 _RRULE_WORDS = (
-    *(b"FREQ=YEARLY", b"FREQ=SECONDLY", b"FREQ=MINUTELY", b";BYMONTHDAY=31", b";BYMONTH=2", b";BYYEARDAY=366"),
-    *(b";INTERVAL=1000000", b";COUNT=100000", b";BYSECOND=59", b";BYSETPOS=-1", b";UNTIL=99991231", b"\n ", b"\n"),
-    *(b"DTSTART:", b"DTSTART:99991231T235959Z", b"EXDATE;TZID=", b"RRULE:", b"0001", b";BYDAY=53MO", b";WKST=SU"),
+    *(
+        b"FREQ=YEARLY",
+        b"FREQ=SECONDLY",
+        b"FREQ=MINUTELY",
+        b";BYMONTHDAY=31",
+        b";BYMONTH=2",
+        b";BYYEARDAY=366",
+    ),
+    *(
+        b";INTERVAL=1000000",
+        b";COUNT=100000",
+        b";BYSECOND=59",
+        b";BYSETPOS=-1",
+        b";UNTIL=99991231",
+        b"\n ",
+        b"\n",
+    ),
+    *(
+        b"DTSTART:",
+        b"DTSTART:99991231T235959Z",
+        b"EXDATE;TZID=",
+        b"RRULE:",
+        b"0001",
+        b";BYDAY=53MO",
+        b";WKST=SU",
+    ),
 )
 _BEAT = (
-    b"app.conf.beat_schedule = {'a': {'task': 'x', 'schedule': crontab(minute=0, hour='*/3'), 'args': (1, 2)}}",
+    b"app.conf.beat_schedule = {'a': {'task': 'x', 'schedule': crontab(minute=0, hour='*/3'), 'args': (1,)}}",
     b"{'b': {'task': 'x', 'schedule': timedelta(seconds=30)}, 'c': {'task': 'y', 'schedule': 30.0}}",
     b'{"d": {"task": "z", "schedule": {"minute": 0, "hour": 3}, "kwargs": {"a": null}}}',
+    b"{'\\ud800': {'task': 'x', 'schedule': 5}}",
     b"timezone = 'Europe/Berlin'\nbeat_schedule = {'e': {'task': 'x', 'schedule': schedule(run_every=5)}}",
 )
 _BEAT_WORDS = (
-    *(b"(" * 500, b"-" * 3_000, b"[" * 5_000, b"1e400", b"9**9**9", b"None", b"True", b"'\\ud800'", b"\\udc80"),
+    *(
+        b"(" * 500,
+        b"-" * 3_000,
+        b"[" * 5_000,
+        b"1e400",
+        b"9**9**9",
+        b"None",
+        b"True",
+        b"'\\ud800'",
+        b"\\udc80",
+    ),
     *(b"timedelta(days=10**9)", b"crontab(", b"solar('sunset', 1, 2)", b"{**a}", b"NaN", b"*[1]", b"**{}"),
 )
 
@@ -110,7 +157,10 @@ TARGETS: dict[str, tuple[Any, ...]] = {
     "left_out": (_left_out, (b"2026-12-24,2026-12-25",), (InvalidField,), (b",", b"0000-00-00"), 500),
     "crontab": (
         _crontab,
-        (b"CRON_TZ=Europe/Berlin\n0 3 * * * /usr/bin/backup --all % x\n@reboot x\n", b"*/5 * * * * root run-parts\n"),
+        (
+            b"CRON_TZ=Europe/Berlin\n0 3 * * * /usr/bin/backup --all % x\n@reboot x\n",
+            b"*/5 * * * * root run-parts\n",
+        ),
         (),
         (b"\n", b"%", b"\\%", b"CRON_TZ=", b"~", b"#"),
         500,

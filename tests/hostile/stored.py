@@ -54,7 +54,7 @@ def _partition_name(data: bytes) -> None:
 
 
 def _hand_over(data: bytes) -> None:
-    change = journal_pb2.Change(kind=26, timer_id=b"a")
+    change = journal_pb2.Change(kind=journal_pb2.KIND_LEFT, timer_id=b"a")
     batch = journal_pb2.Batch(version=1, changes=[change], hand_over=data.decode(errors="replace"))
     entries.decode("1-0", batch.SerializeToString())
 
@@ -110,7 +110,15 @@ _ENVELOPES = (
     b'{"b": "6869", "ct": "text/plain"}',
     b"a bare payload",
 )
-_ENVELOPE_WORDS = (envelope.MAGIC, b"\xff\xff", b"\x00\x12", b'"data"', b'"b"', b"[" * 3_000, b'{"a":' * 3_000)
+_ENVELOPE_WORDS = (
+    envelope.MAGIC,
+    b"\xff\xff",
+    b"\x00\x12",
+    b'"data"',
+    b'"b"',
+    b"[" * 3_000,
+    b'{"a":' * 3_000,
+)
 _RECORD_WORDS = (b"\x02\x01", b"\x00\x00\x00\x00\x00\x00\xf0\x7f", b"\x00\x00\x00\x00\x00\x00\xf8\x7f")
 _CURSORS = (_write_cursor(b"1767225600.5", b"order-1"), _write_cursor(b"inf", b"\xff"), "")
 

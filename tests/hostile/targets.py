@@ -1,4 +1,4 @@
-"""The parsers that bytes of others reach, each as a function of bytes: what is valid, and what it may raise."""
+"""The parsers that bytes of others reach, as functions of bytes: what is valid, and what they may raise."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ INTERNALS = re.compile(
     r"|not supported between|unsupported operand|site-packages|\.py\b|unhashable|NoneType|recursion depth"
 )
 """Words by which a message tells how the relay is made, and not what is wrong with the input."""
-
 
 
 @dataclass(frozen=True)

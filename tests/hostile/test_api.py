@@ -1,4 +1,4 @@
-"""Requests made from the OpenAPI document on a relay's API: each answer is as the document says, and none is 500.
+"""Requests made from the OpenAPI document: each answer is as the document says, and none is 500.
 
 See 0109 for why these are our own requests, and not those of schemathesis.
 """

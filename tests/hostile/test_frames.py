@@ -58,7 +58,8 @@ CASES = {
     "an empty path": request(path=b"") + body(0, 0, b""),
     "headers that are noise": frame(HEADERS, END_HEADERS, 1, b"\xff" * 200),
     "a table of 4 GiB": frame(HEADERS, END_HEADERS, 1, b"\x3f\xff\xff\xff\xff\x0f"),
-    "continuations without an end": frame(HEADERS, 0, 1, b"") + frame(CONTINUATION, 0, 1, b"\x00" * 16) * 2_000,
+    "continuations without an end": frame(HEADERS, 0, 1, b"")
+    + frame(CONTINUATION, 0, 1, b"\x00" * 16) * 2_000,
     "a continuation of nothing": frame(CONTINUATION, END_HEADERS, 1, b"x"),
     "data on stream 0": frame(DATA, 0, 0, b"x"),
     "data on a stream that is not open": frame(DATA, 0, 7, b"x"),

@@ -1,4 +1,4 @@
-"""Damaged messages on every method of a relay: a status of the documented ones, and a relay that stays well."""
+"""Damaged messages on every method: a status that is documented, and a relay that stays well."""
 
 from __future__ import annotations
 
@@ -32,8 +32,18 @@ SOON = 30.0
 """Seconds within which a call ends, on a machine that is busy with other things."""
 
 WORDS = (
-    *(b"\xff" * 9 + b"\x01", b"\xff\xff\xff\xff\x0f", b"\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01", b"\x0b\x0c"),
-    *(b"\x0a\xff\xff\xff\xff\x07", b"\x12\x80\x80\x80\x80\x08", b"\x0a\x02\xc3\x28", b"\xfa\xff\xff\xff\x0f\x01x"),
+    *(
+        b"\xff" * 9 + b"\x01",
+        b"\xff\xff\xff\xff\x0f",
+        b"\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01",
+        b"\x0b\x0c",
+    ),
+    *(
+        b"\x0a\xff\xff\xff\xff\x07",
+        b"\x12\x80\x80\x80\x80\x08",
+        b"\x0a\x02\xc3\x28",
+        b"\xfa\xff\xff\xff\x0f\x01x",
+    ),
     *(b"\x0a\x03a\x00b", b"\x0a\x01{", b"\x0a\x81\x02" + b"n" * 257, b"\x1a\x00"),
 )
 

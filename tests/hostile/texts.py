@@ -67,19 +67,31 @@ def _address(data: bytes) -> None:
 
 _SETTINGS = (
     b"redis:\n  url: redis://localhost:6379/0\ngrpc:\n  listen: 127.0.0.1:7451\ndefaults:\n  lease_ttl: 30\n",
-    b"topics:\n  orders:\n    retry: {max_attempts: 5, initial: 1.5}\n    journal: true\nlog: {level: info}\n",
+    b"topics:\n  orders:\n    retry: {max_attempts: 5, initial: 1.5}\n    journal: true\nlog: {level: info}",
     b"defaults: &d\n  max_payload_bytes: 1024\ntopics: {a: {}, 'b.c': {lease_ttl: 10}}\n",
 )
 _YAML_WORDS = (
     *(b"0x_", b"0b_", b"0o9", b"1:99:99", b".inf", b".nan", b"1e999", b"2026-02-30", b"2026-01-01T25:00:00Z"),
     *(b"[" * 2_000, b"{a: " * 1_000, b"&a [*a]", b"<<: *d", b"<<: 1", b"!!python/object:os.system", b"? "),
-    *(b"!!int x", b"!!float x", b"!!binary x", b"!!set x", b"!!omap x", b"!!timestamp x", b"!!bool x", b"- ", b": "),
+    *(
+        b"!!int x",
+        b"!!float x",
+        b"!!binary x",
+        b"!!set x",
+        b"!!omap x",
+        b"!!timestamp x",
+        b"!!bool x",
+        b"- ",
+        b": ",
+    ),
     *(b"\xef\xbb\xbf", b"%YAML 9.9\n---\n", b"---\n", b"|\n", b"~", b"null", b"!!null x", b'"\\ud800"', b"'"),
 )
 _DECLARED = (
     b"- {topic: t, recurrence_id: r, rule: {cron: '0 3 * * *', zone: Europe/Berlin}, message: {a: 1}}\n",
-    b"- calendar: holidays\n  dates: [2026-12-24, '2026-12-25']\n- topic: t\n  recurrence_id: q\n"
-    b"  rule: {every_sec: 90, start_time: 2026-01-01T00:00:00Z}\n",
+    (
+        b"- calendar: holidays\n  dates: [2026-12-24, '2026-12-25']\n- topic: t\n  recurrence_id: q\n"
+        b"  rule: {every_sec: 90, start_time: 2026-01-01T00:00:00Z}\n"
+    ),
 )
 _URLS = (
     b"redis://user:secret@localhost:6379/0?db=1",
@@ -92,7 +104,10 @@ TARGETS: dict[str, tuple[Any, ...]] = {
     "settings": (_settings, _SETTINGS, (SettingsError,), _YAML_WORDS, 1_200, 3.0),
     "variables": (
         _variables,
-        (b"RELAY_GRPC__LISTEN=127.0.0.1:1\nRELAY_TOPICS__a__LEASE_TTL=5\nRELAY_REDIS__URL=redis://x", b"RELAY_PORT=1"),
+        (
+            b"RELAY_GRPC__LISTEN=127.0.0.1:1\nRELAY_TOPICS__a__LEASE_TTL=5\nRELAY_REDIS__URL=redis://x",
+            b"RELAY_PORT=1",
+        ),
         (SettingsError,),
         (b"\nRELAY_", b"__", b"TOPICS__", b"=", b"DEFAULTS__", b"RELAY___=", b"[]", b"{}"),
         300,
@@ -106,5 +121,11 @@ TARGETS: dict[str, tuple[Any, ...]] = {
         (b"[::1]", b"[", b"]", b"@", b"%zz", b"%00", b"?db=x", b"&", b"#", b"//", b":0x1", b","),
         3_000,
     ),
-    "address": (_address, (b"127.0.0.1:7451", b"[::1]:0", b"host:65535"), (SettingsError,), (b":", b"[", b"]"), 2_000),
+    "address": (
+        _address,
+        (b"127.0.0.1:7451", b"[::1]:0", b"host:65535"),
+        (SettingsError,),
+        (b":", b"[", b"]"),
+        2_000,
+    ),
 }

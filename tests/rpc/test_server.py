@@ -178,7 +178,8 @@ async def test_lists_its_health(relay: Served) -> None:
     """Of all services: gRPC's own servicer answers UNIMPLEMENTED, and logs a stack trace for each call."""
     stub: Any = health_pb2_grpc.HealthStub(relay.channel)
     await relay.server.say_healthy(True)
-    answer = await stub.List(health_pb2.HealthListRequest())
+    messages: Any = health_pb2
+    answer = await stub.List(messages.HealthListRequest())
     assert {name: each.status for name, each in answer.statuses.items()} == dict.fromkeys(
         ("", *rpc.SERVICES), rpc.SERVING
     )

@@ -11,8 +11,8 @@ _QUERY = re.compile(r"(?P<name>[?&][a-z_]*password=)[^&\s'\"]*", re.IGNORECASE)
 
 
 def mask(text: str) -> str:
-    """Return `text` with the credentials of every URL in it replaced by `***`; a user name stays. The time grows
-    with the text and no faster, since whatever is logged comes through here.
+    """Return `text` with the credentials of every URL in it replaced by `***`; a user name stays. The time
+    grows with the text and no faster, since whatever is logged comes through here.
 
     >>> mask("no route to redis://bob:hunter2@cache:6379/0")
     'no route to redis://bob:***@cache:6379/0'

@@ -1,0 +1,1 @@
+"""What Relay is made of and how its image is built."""
