@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import os
 import string
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -208,3 +209,13 @@ def test_a_changed_file_is_taken_over_and_a_bad_one_is_not(
     for key in KEYS.values():
         for form in (key.hex(), base64.b64encode(key).decode(), repr(key)[2:-1]):
             assert not any(form in each for each in shown)
+
+
+@pytest.mark.checkout
+def test_the_keyring_of_the_docs_is_read(tmp_path: Path) -> None:
+    """As it stands on the page."""
+    page = (Path(__file__).parents[2] / "docs/how-to/sealing.md").read_text(encoding="utf-8")
+    block = page.partition("run by: tests/trust/test_sealing.py -->")[2].split("```")[1].removeprefix("yaml")
+    (tmp_path / "k1.key").write_bytes(base64.b64encode(KEYS["old"]) + b"\n")
+    (tmp_path / "keyring.yaml").write_text(textwrap.dedent(block), encoding="utf-8")
+    assert read_keyring(tmp_path / "keyring.yaml") == ("k1", {"k1": KEYS["old"]})
