@@ -664,7 +664,7 @@ class SealingSettings(Section):
         "",
         "",
         "The keyring's file, in YAML: `write`, the id of the key that seals, and `keys`, which maps ids to "
-        "`{file: PATH}` or `{base64: TEXT}`. It is read anew when it changes; one that is wrong leaves the "
+        "`{file: PATH}` or `{base64: TEXT}`. It is read again when it changes; one that is wrong leaves the "
         "old keys in use. With it a relay opens what is sealed in any topic. See "
         "[sealing.md](../how-to/sealing.md).",
     )

@@ -92,7 +92,7 @@ def _read(file: Path, field: object) -> bytes:
         with file.open("rb") as opened:
             raw = opened.read(MOST_BYTES + 1)
     except OSError as problem:
-        raise KeyringError(f"{field}: can't be read: {problem.strerror or 'it is no file'}") from None
+        raise KeyringError(f"{field}: can't be read: {problem.strerror or 'it is not a file'}") from None
     if len(raw) > MOST_BYTES:
         raise KeyringError(f"{field}: has more than {MOST_BYTES} bytes; name a file of a key or a keyring")
     return raw

@@ -21,6 +21,7 @@ from relay.store.codec.contents import PLAIN, Contents
 from relay.trust.ciphers import OVERHEAD, PER_SALT, Cipher
 from relay.trust.keyring import FileKeyring
 from relay.trust.keyring_file import KeyringError, read_keyring
+from tests.docs import pages
 
 KEYS = {"old": bytes(range(32)), "new": bytes(range(1, 33))}
 topics = st.text(string.ascii_letters + "äß. ", min_size=1, max_size=20)
@@ -208,3 +209,12 @@ def test_a_changed_file_is_taken_over_and_a_bad_one_is_not(
     for key in KEYS.values():
         for form in (key.hex(), base64.b64encode(key).decode(), repr(key)[2:-1]):
             assert not any(form in each for each in shown)
+
+
+@pytest.mark.checkout
+def test_the_keyring_of_the_docs_is_read(tmp_path: Path) -> None:
+    """As it stands on the page."""
+    (block,) = pages.run_by(__file__)
+    (tmp_path / "k1.key").write_bytes(base64.b64encode(KEYS["old"]) + b"\n")
+    (tmp_path / "keyring.yaml").write_text(block.text, encoding="utf-8")
+    assert read_keyring(tmp_path / "keyring.yaml") == ("k1", {"k1": KEYS["old"]})

@@ -1,4 +1,4 @@
-"""Sealing: what it needs of a keyring, and what is said of a content that does not open."""
+"""Sealing: what it needs of a keyring, and why a content may not open."""
 
 from __future__ import annotations
 

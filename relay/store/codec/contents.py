@@ -50,7 +50,7 @@ class Contents:
         return self.sealed(partition, timer_ids, stored) if self.seals(partition) else stored
 
     def sealed(self, partition: str, timer_ids: Sequence[str], stored: Sequence[bytes]) -> list[bytes]:
-        """Seal envelopes, whatever the topic wants; there is a keyring."""
+        """Seal envelopes, whatever the topic wants. Raises `ValueError` without a keyring."""
         if self._keyring is None:
             raise ValueError("there is no keyring")
         bound = [bound_to(partition, each) for each in timer_ids]

@@ -1,0 +1,216 @@
+"""Sealed topics: what lies in Redis shows nothing of payloads and headers, and nothing is lost for a key."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from redis import Redis
+
+from relay.client import FailedPrecondition, NewTimer, SyncRelayClient
+from tests.worlds.relay.processes import command
+from tests.worlds.relay.stage import Stage
+from tests.worlds.waiting import PATIENCE, eventually
+
+TOPIC = "orders"
+MARK = "confidential-0x5ea1ed"
+KEYS = {"k1": bytes(range(32)), "k2": bytes(range(1, 33))}
+QUICK = {
+    "RELAY_DEFAULTS__RETRY__MAX_ATTEMPTS": "2",
+    "RELAY_DEFAULTS__RETRY__INITIAL": "0.05",
+    "RELAY_DEFAULTS__RETRY__MAX": "0.05",
+}
+
+
+def keyring(stage: Stage, writes: str, *others: str, name: str = "keyring") -> Path:
+    """Write a keyring's file in one step, as a mounted Secret changes."""
+    keys = {each: {"base64": base64.b64encode(KEYS[each]).decode()} for each in (writes, *others)}
+    file = stage.directory / f"{name}.yaml"
+    fresh = file.with_suffix(".fresh")
+    fresh.write_text(json.dumps({"write": writes, "keys": keys}), encoding="utf-8")
+    return fresh.replace(file)
+
+
+def sealing(file: Path, **more: str) -> Mapping[str, str]:
+    return {"RELAY_DEFAULTS__SEALING": "true", "RELAY_SEALING__KEYRING": str(file), **QUICK, **more}
+
+
+def in_redis(client: Redis, text: str) -> int:
+    """How often a text stands in all that Redis would write to its disk, uncompressed."""
+    client.save()
+    settings = cast("dict[str, str]", {**client.config_get("dir"), **client.config_get("dbfilename")})
+    whole = (Path(settings["dir"]) / settings["dbfilename"]).read_bytes()
+    return len(re.findall(re.escape(text.encode()), whole)) + whole.count(base64.b64encode(text.encode()))
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+def test_redis_shows_nothing_of_contents(stage: Stage, sealed: bool) -> None:
+    """Timers that wait, are tried again, are rescheduled or dead, and recurrences: none has a word of its
+    payload and headers in Redis, and applications get them as they were. Without sealing the same search
+    finds them."""
+    stage.redis(config={"rdbcompression": "no"})
+    relay = stage.relay(settings=sealing(keyring(stage, "k1")) if sealed else QUICK)
+    producer, gate = stage.producer(relay), stage.gate()
+    secret: dict[str, Any] = {"note": MARK}
+    batch = json.dumps(secret).encode()
+    many = [NewTimer(topic=TOPIC, payload=batch, delay=3600, headers={"h": MARK}) for _ in range(150)]
+    producer.schedule(TOPIC, "waits", secret, delay=3600, headers={"h": MARK})
+    producer.schedule(TOPIC, "works", {**secret, "gate": str(gate)}, headers={"h": MARK})
+    producer.schedule(TOPIC, "dies", {**secret, "nack_until": 9}, headers={"h": MARK})
+    producer.schedule(TOPIC, "again", {**secret, "every": 3600, "until": str(gate)}, headers={"h": MARK})
+    put = [
+        "recur",
+        "put",
+        TOPIC,
+        "daily",
+        "--every",
+        "1d",
+        "--payload",
+        json.dumps(secret),
+        "-H",
+        f"h={MARK}",
+    ]
+    with SyncRelayClient(relay.target, timeout=PATIENCE) as client:
+        client.schedule_batch(many)
+        assert command(*put, "--target", relay.target).code == 0
+        run = client.recurrences.trigger(TOPIC, "daily")
+        stage.application(relay, TOPIC)
+        eventually(lambda: stage.client.xlen(f"timers_dead:{TOPIC}") == 1, "one is dead")
+        eventually(lambda: stage.journal.starts("works"), "one is at work")
+        eventually(lambda: stage.journal.ended().keys() >= {"again", run}, "others have run")
+        assert (in_redis(stage.client, MARK) == 0) == sealed
+        assert stage.journal.starts("works")[0].headers == {"h": MARK}
+        assert len(stage.journal.starts("dies")) == 2
+        assert (stage.journal.starts(run)[0].headers or {})["h"] == MARK
+        found = client.get(TOPIC, "waits")
+        assert found is not None
+        assert (json.loads(found.payload), found.headers) == (secret, {"h": MARK})
+        eventually(lambda: period(client, "again") == 1, "it is rescheduled with another payload")
+        (listed,) = client.topics.dead_letters(TOPIC)
+        letter = client.topics.dead_letter(TOPIC, listed.dead_id)
+        assert letter is not None
+        assert (json.loads(letter.payload)["note"], letter.headers) == (MARK, {"h": MARK})
+        kept = client.recurrences.get(TOPIC, "daily")
+        assert kept is not None
+        assert (json.loads(kept.payload), kept.headers) == (secret, {"h": MARK})
+        assert "as it is" in command(*put, "--target", relay.target).out
+    gate.touch()
+    eventually(lambda: "works" in stage.journal.ended(), "all is done")
+
+
+def period(client: SyncRelayClient, timer_id: str) -> int:
+    found = client.get(TOPIC, timer_id)
+    return 0 if found is None else json.loads(found.payload).get("period", 0)
+
+
+def test_envelopes_that_were_moved_are_never_delivered(stage: Stage) -> None:
+    """Somebody with access to Redis swaps the contents of two timers, copies one into another topic, and
+    changes one: all of them die unread, and the others are delivered."""
+    relay = stage.relay(settings=sealing(keyring(stage, "k1")))
+    producer = stage.producer(relay)
+    for timer_id in ("a", "b", "changed", "whole"):
+        producer.schedule(TOPIC, timer_id, {}, delay=3600)
+    producer.schedule("other", "a", {}, delay=3600)
+    key, other = f"timers_payloads:{TOPIC}", "timers_payloads:other"
+    a, b, changed = cast("list[bytes]", stage.client.hmget(key, ["a", "b", "changed"]))
+    stage.client.hset(key, mapping={"a": b, "b": a, "changed": changed[:-1] + bytes([changed[-1] ^ 1])})
+    stage.client.hset(other, "a", a)
+    with SyncRelayClient(relay.target, timeout=PATIENCE) as client:
+        with pytest.raises(FailedPrecondition, match="'a' is sealed with key 'k1', and not for this timer"):
+            client.get(TOPIC, "a")
+        for topic, names in ((TOPIC, ("a", "b", "changed", "whole")), ("other", ("a",))):
+            for timer_id in names:
+                client.run_timer(topic, timer_id)
+        stage.application(relay, [TOPIC, "other"])
+        eventually(lambda: "whole" in stage.journal.ended(), "the whole one is delivered")
+        eventually(lambda: stage.client.xlen("timers_dead:other") == 1, "the copy is dead")
+        eventually(lambda: stage.client.xlen(f"timers_dead:{TOPIC}") == 3, "three are dead")
+        letters = list(client.topics.dead_letters(TOPIC))
+        assert {each.timer_id for each in letters} == {"a", "b", "changed"}
+        assert {each.reason for each in letters} == {"unreadable"}
+        with pytest.raises(FailedPrecondition, match="and not for this timer"):
+            client.topics.dead_letter(TOPIC, letters[0].dead_id)
+    _, fields = cast("list[tuple[bytes, dict[bytes, bytes]]]", stage.client.xrange(f"timers_dead:{TOPIC}"))[0]
+    assert fields[b"error"].startswith(b"the content is sealed with key 'k1', and not for this timer")
+    assert {event.timer_id for event in stage.journal.events("start")} == {"whole"}
+    assert 'relay_timers_undeliverable_total{topic="orders"} 3.0' in relay.metrics()
+
+
+def test_a_missing_key_puts_timers_aside_until_it_is_there(stage: Stage) -> None:
+    """The relay's keyring loses the key of what waits, and gets it back: nothing is delivered meanwhile,
+    nothing dies, no attempt counts, and what is sealed with the other key goes on."""
+    file = keyring(stage, "k1")
+    relay = stage.relay(settings=sealing(file, RELAY_DEFAULTS__MAX_CLAIMS="2"))
+    producer = stage.producer(relay)
+    producer.schedule_many(TOPIC, [f"old-{n}" for n in range(20)], {})
+    keyring(stage, "k2")
+    eventually(lambda: relay.said("the keyring has changed") == 1, "the new key is there")
+    application = stage.application(relay, TOPIC)
+    producer.schedule(TOPIC, "new", {})
+    eventually(lambda: "new" in stage.journal.ended(), "others go on")
+    parked = re.compile(r'relay_timers_parked_total\{topic="orders"\} (\d+)')
+
+    def aside() -> int:
+        found = parked.search(relay.metrics())
+        return int(found[1]) if found else 0
+
+    eventually(lambda: aside() >= 80, "each was tried a few times")
+    with SyncRelayClient(relay.target, timeout=PATIENCE) as client:
+        with pytest.raises(FailedPrecondition, match="'k1', which the keyring lacks"):
+            client.get(TOPIC, "old-0")
+        assert list(client.topics.dead_letters(TOPIC)) == []
+        assert {each.attempts for each in client.list(TOPIC)} == {0}
+    keyring(stage, "k2", "k1")
+    stage.wait_empty(TOPIC)
+    assert {event.attempt for event in stage.journal.events("start")} == {1}
+    assert len(stage.journal.ended()) == 21
+    assert relay.said("timers are put aside") == 1
+    assert application.running
+
+
+def test_a_bad_keyring_keeps_the_old_one_and_refuses_a_start(stage: Stage) -> None:
+    """Loudly in both cases, and no key is shown."""
+    file = keyring(stage, "k1")
+    relay = stage.relay(settings=sealing(file))
+    file.write_text("write: k9\nkeys: {}", encoding="utf-8")
+    eventually(lambda: relay.said("the keyring can't be taken over") == 1, "it says so")
+    stage.producer(relay).schedule(TOPIC, "a", {})
+    stage.application(relay, TOPIC)
+    eventually(lambda: "a" in stage.journal.ended(), "it still seals and opens")
+    refused = command("serve", settings=sealing(file))
+    assert refused.code != 0
+    assert "sealing.keyring" in refused.err
+    assert "keys: must map ids to keys" in refused.err
+
+
+def test_relays_with_different_keyrings_share_a_topic(stage: Stage) -> None:
+    """One can open the other's timers and not the other way round: all are delivered, by the one that can."""
+    both = stage.relay("both", sealing(keyring(stage, "k1", "k2", name="both")))
+    one = stage.relay("one", sealing(keyring(stage, "k2", name="one")))
+    applications = [stage.application(each, TOPIC, name=f"of {each.name}") for each in (both, one)]
+    stage.producer(both).schedule_many(TOPIC, [f"k1-{n}" for n in range(50)], {})
+    stage.producer(one).schedule_many(TOPIC, [f"k2-{n}" for n in range(50)], {})
+    stage.wait_empty(TOPIC)
+    assert len(stage.journal.ended()) == 100
+    openers = {event.pid for event in stage.journal.events("start") if event.timer_id.startswith("k1")}
+    assert openers == {applications[0].pid}
+
+
+def test_plain_timers_of_a_topic_that_became_sealed_are_delivered(stage: Stage) -> None:
+    """And so are sealed ones of a topic that became plain."""
+    plain = stage.relay("plain", QUICK)
+    stage.producer(plain).schedule(TOPIC, "from before", {})
+    plain.terminate()
+    file = keyring(stage, "k1")
+    relay = stage.relay("sealing", sealing(file))
+    stage.producer(relay).schedule("other", "sealed", {})
+    stage.application(relay, TOPIC)
+    eventually(lambda: "from before" in stage.journal.ended(), "it is delivered")
+    opening = stage.relay("opening", {**QUICK, "RELAY_SEALING__KEYRING": str(file)})
+    stage.application(opening, "other")
+    eventually(lambda: "sealed" in stage.journal.ended(), "it is delivered")
