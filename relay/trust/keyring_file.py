@@ -45,8 +45,8 @@ def read_keyring(file: Path) -> tuple[str, Mapping[str, bytes]]:
         raise
     except (ValueError, TypeError, AttributeError, RecursionError):
         # PyYAML's own for texts that look like dates or numbers and are none, and for deep nesting.
-        problem = "has a value that YAML can't read; put ids and paths in quotes"
-        raise KeyringError(f"{file}: {problem}") from None
+        wrong = "has a value that YAML can't read; put ids and paths in quotes"
+        raise KeyringError(f"{file}: {wrong}") from None
     if not isinstance(tree, dict) or tree.keys() != {"write", "keys"}:
         raise KeyringError(f"{file}: must have the fields write and keys, and no others")
     keys, writes = tree["keys"], tree["write"]

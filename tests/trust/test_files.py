@@ -81,7 +81,9 @@ async def test_a_session_from_before_a_change_is_not_resumed(
     context.load_cert_chain(mine.certificate, mine.key)
     context.maximum_version = ssl.TLSVersion.TLSv1_2
 
-    def call(address: tuple[str, int], session: ssl.SSLSession | None = None) -> tuple[bytes, ssl.SSLSession]:
+    def call(
+        address: tuple[str, int], session: ssl.SSLSession | None = None
+    ) -> tuple[bytes, ssl.SSLSession | None]:
         with (
             socket.create_connection(address, timeout=30.0) as plain,
             context.wrap_socket(plain, server_hostname="127.0.0.1", session=session) as connection,
