@@ -10,7 +10,18 @@ import yaml
 
 from relay.settings.problems import SettingsError
 
-LEVELS = ("redis", "grpc", "http", "api", "authentication", "log", "defaults", "topics", "recurrences", "sealing")
+LEVELS = (
+    "redis",
+    "grpc",
+    "http",
+    "api",
+    "authentication",
+    "log",
+    "defaults",
+    "topics",
+    "recurrences",
+    "sealing",
+)
 
 MOST_BYTES = 16 << 20
 """The most bytes of a settings file. A larger one, such as a device, is not read to its end."""

@@ -1,1 +1,1 @@
-"""What proves and protects: certificates, tokens, JWTs, policies and keyrings, from files that are watched."""
+"""What proves and protects: certificates, tokens, JWTs, policies and keyrings."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,6 +38,7 @@ class ListenerCertificate:  # see 0106
         self._pems: tuple[bytes, bytes, bytes | None] | None = None  # key, chain, CAs of callers
         self._given: tuple[bytes, bytes, bytes | None] | None = None
         self._context: ssl.SSLContext | None = None
+        self._changed_at = 0
         paths = [files.certificate, files.key, *([files.client_ca] if files.client_ca else [])]
         self.source = WatchedFiles(files.section, tuple(paths), self.load)
 
@@ -49,6 +51,8 @@ class ListenerCertificate:  # see 0106
         authorities = read(f"{files.section}.client_ca", files.client_ca) if files.client_ca else None
         self._check(chain, key, authorities)
         context = self._made()
+        if self._context is not None:
+            self._changed_at = int(time.time())
         self._context, self._pems = context, (key, chain, authorities)
 
     def _check(self, chain: bytes, key: bytes, authorities: bytes | None) -> None:
@@ -102,9 +106,19 @@ class ListenerCertificate:  # see 0106
         first.sni_callback = self._swap
         return first
 
-    def _swap(self, connection: ssl.SSLObject | ssl.SSLSocket, _name: object, _first: ssl.SSLContext) -> None:
+    def _swap(
+        self, connection: ssl.SSLObject | ssl.SSLSocket, _name: object, _first: ssl.SSLContext
+    ) -> int | None:
+        """Returns the alert that ends the handshake, None if it goes on."""
+        # Without tickets, TLS 1.2 resumes sessions that the first context keeps, and Python can't turn that
+        # off. Such a session skips the certificate, whose CA may have been taken away since. The alert makes
+        # both sides forget the session, so that the caller's next connection shows its certificate.
+        session = connection.session if connection.session_reused else None
+        if session is not None and session.time <= self._changed_at:
+            return ssl.ALERT_DESCRIPTION_HANDSHAKE_FAILURE
         assert self._context is not None
         connection.context = self._context
+        return None
 
     def credentials(self) -> grpc.ServerCredentials:
         """Credentials for a gRPC server. Each connection takes the files as they are then."""

@@ -48,9 +48,9 @@ class FileKeyring:
 
     def seal(self, bound: Sequence[bytes], plain: Sequence[bytes]) -> tuple[str, list[bytes]]:
         """See `Keyring.seal`."""
-        key_id = self._writes
+        key_id, cipher = self._sealing
         last = b"\0" + key_id.encode()
-        return key_id, self._ciphers[key_id].seal([each + last for each in bound], plain)
+        return key_id, cipher.seal([each + last for each in bound], plain)
 
     def open(self, key_id: str, bound: bytes, sealed: bytes) -> bytes:
         """See `Keyring.open`. Raises `DoesNotOpen`."""
@@ -100,3 +100,5 @@ class FileKeyring:
             for key_id, key in keys.items()
         }
         self._keys, self._writes = keys, writes
+        # One reference, since `look` runs in a thread beside `seal`, and the old key may be gone.
+        self._sealing = writes, self._ciphers[writes]

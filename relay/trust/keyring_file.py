@@ -41,13 +41,19 @@ def read_keyring(file: Path) -> tuple[str, Mapping[str, bytes]]:
         raise KeyringError(f"{file}: is not YAML{where}; give write and keys") from None
     except UnicodeDecodeError:
         raise KeyringError(f"{file}: is not text; give YAML with write and keys") from None
+    except KeyringError:
+        raise
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        # PyYAML's own for texts that look like dates or numbers and are none, and for deep nesting.
+        wrong = "has a value that YAML can't read; put ids and paths in quotes"
+        raise KeyringError(f"{file}: {wrong}") from None
     if not isinstance(tree, dict) or tree.keys() != {"write", "keys"}:
         raise KeyringError(f"{file}: must have the fields write and keys, and no others")
     keys, writes = tree["keys"], tree["write"]
     if not isinstance(keys, dict) or not 1 <= len(keys) <= MOST_KEYS:
         raise KeyringError(f"{file}: keys: must map ids to keys, from 1 to {MOST_KEYS} of them")
     found = {_key_id(file, key_id): _key(file, key_id, said) for key_id, said in keys.items()}
-    if writes not in found:
+    if not isinstance(writes, str) or writes not in found:
         raise KeyringError(f"{file}: write: must be the id of a key that keys has")
     return writes, found
 
@@ -70,7 +76,7 @@ def _key(file: Path, key_id: str, said: Any) -> bytes:
         raw = _read(file.parent / value, f"{field}.file")
         return raw if len(raw) == KEY_BYTES else _decoded(raw, f"{field}.file")
     if kind == "base64":
-        return _decoded(value.encode(), f"{field}.base64")
+        return _decoded(value.encode(errors="replace"), f"{field}.base64")
     raise KeyringError(f"{field}: must be either {{file: PATH}} or {{base64: TEXT}}")
 
 
@@ -93,6 +99,8 @@ def _read(file: Path, field: object) -> bytes:
             raw = opened.read(MOST_BYTES + 1)
     except OSError as problem:
         raise KeyringError(f"{field}: can't be read: {problem.strerror or 'it is not a file'}") from None
+    except ValueError:
+        raise KeyringError(f"{field}: can't be read: a path has no zero byte and no surrogate") from None
     if len(raw) > MOST_BYTES:
         raise KeyringError(f"{field}: has more than {MOST_BYTES} bytes; name a file of a key or a keyring")
     return raw

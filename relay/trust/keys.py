@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import json
 import logging
 import ssl
@@ -64,7 +65,7 @@ def parse(content: bytes) -> Keys:
     try:
         entries = json.loads(content)["keys"]
         found = {str(entry.get("kid", "")): key for entry in entries if (key := _key(entry)) is not None}
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ValueError('is not a JWKS: it must be JSON with a list "keys"') from None
     if not found:
         raise ValueError("holds no key that can be used: RSA of 2048 bits or more, EC or Ed25519")
@@ -166,7 +167,7 @@ class UrlKeys:
                     partial(fetch, self._address), abandon_on_cancel=True
                 )
                 keys = parse(content)
-            except (OSError, ValueError, ServiceError) as error:
+            except (OSError, ValueError, ServiceError, http.client.HTTPException) as error:
                 reason = str(error)
                 log.error(
                     "keys can't be fetched; those before stay in use", extra={**where, "reason": reason}
@@ -186,7 +187,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 def fetch(address: KeysAddress) -> bytes:
-    """Get the JWKS, blocking. Raises `OSError` or `ValueError`."""
+    """Get the JWKS, blocking. Raises `OSError`, `ValueError` or `HTTPException`."""
     context = ssl.create_default_context(cafile=address.ca or None)
     opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=context), _NoRedirect())
     request = urllib.request.Request(address.url, headers={"accept": "application/json"})

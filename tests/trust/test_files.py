@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
+import ssl
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -56,3 +60,46 @@ def test_what_does_not_fit_together_names_its_setting(tmp_path: Path) -> None:
     ):
         with pytest.raises(BadFile, match=problem):
             ListenerCertificate(files).load()
+
+
+async def test_a_session_from_before_a_change_is_not_resumed(
+    tmp_path: Path,
+) -> None:
+    """TLS 1.2 keeps sessions at the listener, and resumes them without the caller's certificate."""
+    authority, other = Authority(tmp_path), Authority(tmp_path, "other")
+    own, callers = authority.issue("own"), tmp_path / "callers.crt"
+    mine = authority.issue("mine")
+    callers.write_bytes(authority.certificate.read_bytes())
+    listener = ListenerCertificate(CertificateFiles("api.tls", own.certificate, own.key, callers, True))
+    listener.load()
+
+    async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"1" if writer.get_extra_info("ssl_object").session_reused else b"0")
+        writer.close()
+
+    context = ssl.create_default_context(cafile=authority.certificate)
+    context.load_cert_chain(mine.certificate, mine.key)
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+
+    def call(
+        address: tuple[str, int], session: ssl.SSLSession | None = None
+    ) -> tuple[bytes, ssl.SSLSession | None]:
+        with (
+            socket.create_connection(address, timeout=30.0) as plain,
+            context.wrap_socket(plain, server_hostname="127.0.0.1", session=session) as connection,
+        ):
+            return connection.recv(1), connection.session
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0, ssl=listener.context()) as server:
+        address = server.sockets[0].getsockname()
+        _, session = await asyncio.to_thread(call, address)
+        assert (await asyncio.to_thread(call, address, session))[0] == b"1"
+        callers.write_bytes(other.certificate.read_bytes())
+        listener.load()
+        with pytest.raises((ssl.SSLError, ConnectionError)):  # an alert, or the end of the connection
+            await asyncio.to_thread(call, address, session)
+        callers.write_bytes(authority.certificate.read_bytes())
+        listener.load()
+        with suppress(OSError):  # the refused session is gone at the latest now
+            await asyncio.to_thread(call, address, session)
+        assert (await asyncio.to_thread(call, address, session))[0] == b"0"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import http.client
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -135,8 +136,7 @@ def test_keys_that_can_not_be_used_are_left_out(signer: Signer, tmp_path: Path) 
     assert found["one"].algorithms == ("ES256",)
     file = tmp_path / "jwks.json"
     for content, problem in (
-        ("{}", "is not a JWKS"),
-        ("x", "is not a JWKS"),
+        *((text, "is not a JWKS") for text in ("{}", "x", "[" * 200_000)),
         ('{"keys": []}', "holds no key"),
     ):
         file.write_text(content)
@@ -188,3 +188,19 @@ async def test_an_unknown_key_is_fetched_and_not_too_often(
     await jwts.owner(newer.token())  # those before stay
     assert web.asked == 4
     assert reports == [False, True, True, False]
+
+
+@pytest.mark.parametrize("garbage", [http.client.BadStatusLine("x"), http.client.IncompleteRead(b"")])
+async def test_an_issuer_that_speaks_no_http_stops_nothing(
+    monkeypatch: pytest.MonkeyPatch, garbage: Exception
+) -> None:
+    """http.client's errors are neither of the system's nor of values."""
+
+    def fetch(_: Address) -> bytes:
+        raise garbage
+
+    monkeypatch.setattr("relay.trust.keys.fetch", fetch)
+    reports = list[bool]()
+    source = UrlKeys("jwks", Address("https://issuer.example/jwks"), lambda _, good: reports.append(good))
+    assert await source.find("one") is None
+    assert reports == [False]

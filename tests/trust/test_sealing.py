@@ -166,6 +166,12 @@ SHORT = base64.b64encode(b"short").decode()
         ("write: a\nkeys: {a: {file: gone.key}}", "keys.a.file: can't be read: No such file"),
         ("write: a\nkeys: {a: {kms: x}}", "keys.a: must be either"),
         ("write: a\nkeys: {a: secret}", "keys.a: must be either"),
+        ("write: 2026-13-01\nkeys: {}", "has a value that YAML can't read"),
+        ('write: !!timestamp "x"\nkeys: {}', "has a value that YAML can't read"),
+        ("[" * 100_000, "has a value that YAML can't read"),
+        (f"write: [a]\nkeys: {{a: {{base64: {'A' * 43}=}}}}", "write: must be the id of a key"),
+        ('write: a\nkeys: {a: {file: "x\\0y"}}', "keys.a.file: can't be read"),
+        ('write: a\nkeys: {a: {base64: "\\ud800"}}', "keys.a.base64: must be 32 bytes in base64"),
     ],
 )
 def test_a_wrong_file_is_named_with_its_field(tmp_path: Path, text: str, problem: str) -> None:
