@@ -15,7 +15,7 @@ from relay.store.codec.recurrence_text import read_rule, read_standing, write_ru
 from relay.store.journal import entries, files
 from relay.store.keys import KeyNames
 from relay.store.partitions.entry_ids import EntryId
-from relay.store.partitions.recurrences import _kept
+from relay.store.partitions.recurrences import RedisRecurrences
 from relay.store.timeline.redis_store import _read_cursor, _write_cursor
 
 
@@ -82,11 +82,16 @@ def _journal_file(data: bytes) -> None:
         files.delimited(raw)
 
 
+NOWHERE: Any = None
+RECURRENCES = RedisRecurrences(NOWHERE, NOWHERE)
+"""Reads what scripts say, which asks no server."""
+
+
 def _recurrence(data: bytes) -> None:
     """What can't be read is named, and its neighbour is read."""
     rule, _, standing = data.partition(b"\x00")
     good = [b"good", RULE, STANDING, b"1"]
-    kept, unread = _kept([b"odd", rule, standing, b"1", *good])
+    kept, unread = RECURRENCES._kept("topic", [b"odd", rule, standing, b"1", *good])
     assert kept[-1].recurrence.recurrence_id == "good"
     assert len(kept) + len(unread) == 2
     for each in kept:

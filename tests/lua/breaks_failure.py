@@ -45,6 +45,9 @@ THE_DEAD = {
     "what was not received is backed off": Break(
         "lib/outcomes", "unreceived-waits-for-nothing", "local wait = tonumber(delay)"
     ),
+    "what was unsent is not backed off": Break(
+        "lib/outcomes", "unreceived-waits-for-nothing", "local wait = received and tonumber(delay) or 0"
+    ),
     "dead letters of claims lost": Break(
         "lib/due_timers", "letters-by-policy", "false and (reason", old="limits.keep and (reason"
     ),

@@ -63,6 +63,7 @@ OF_FAILURE: dict[str, tuple[Scenario, ...]] = {
     "unsent claims count": (dead.test_a_release_after_a_while,),
     "claims below none": (dead.test_a_release_after_a_while,),
     "what was not received is backed off": (dead.test_a_release_after_a_while,),
+    "what was unsent is not backed off": (dead.test_a_release_after_a_while,),
     "dead letters of claims lost": (dead.test_a_lapse_that_was_the_last_attempt,),
     "dead letters of outcomes lost": (rejected, dead.test_the_last_attempt),
     "the dead kept against the policy": (dead.test_a_topic_that_keeps_none,),

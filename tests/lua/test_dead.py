@@ -76,14 +76,18 @@ async def test_a_release_of_what_was_received(bench: Bench) -> None:
 
 
 async def test_a_release_after_a_while(bench: Bench) -> None:
-    """What was received waits for its back-off, what was not is due now; what was unsent uses no claim."""
+    """What was received, or could not be sent, waits as it is told; all else is due now. What was unsent uses
+    no claim."""
     bench.put("a", DEADLINE, HELD._replace(claims=3))
     assert await bench.settle("a", N1, Verb.RELEASE, retry_after=SECOND, received=True) is Verdict.OK
     later = own(NOW + SECOND)
     assert bench.state() == alone("a", later, record(PENDING, later, due=DUE, attempts=1, claims=3))
     bench.put("a", DEADLINE, HELD._replace(claims=3))
     assert await bench.settle("a", N1, Verb.RELEASE, retry_after=SECOND, unsent=True) is Verdict.OK
-    assert bench.state() == alone("a", own(NOW), record(PENDING, own(NOW), due=DUE, claims=2))
+    assert bench.state() == alone("a", later, record(PENDING, later, due=DUE, claims=2))
+    bench.put("a", DEADLINE, HELD._replace(claims=3))
+    assert await bench.settle("a", N1, Verb.RELEASE, retry_after=SECOND) is Verdict.OK
+    assert bench.state() == alone("a", own(NOW), record(PENDING, own(NOW), due=DUE, claims=3))
     bench.put("a", DEADLINE, HELD._replace(claims=0))
     assert await bench.settle("a", N1, Verb.RELEASE, unsent=True) is Verdict.OK
     assert bench.state().leases["a"].claims == 0

@@ -196,11 +196,11 @@ async def test_an_issuer_that_speaks_no_http_stops_nothing(
 ) -> None:
     """http.client's errors are neither of the system's nor of values."""
 
-    def fetch(_: Address) -> bytes:
+    def fetch(_: KeysAddress) -> bytes:
         raise garbage
 
     monkeypatch.setattr("relay.trust.keys.fetch", fetch)
     reports = list[bool]()
-    source = UrlKeys("jwks", Address("https://issuer.example/jwks"), lambda _, good: reports.append(good))
+    source = UrlKeys("jwks", KeysAddress("https://issuer.example/jwks"), lambda _, good: reports.append(good))
     assert await source.find("one") is None
     assert reports == [False]
