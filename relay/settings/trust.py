@@ -245,7 +245,8 @@ def beyond_loopback(
     `insecure` is set. Raises `Misfit`."""
     if is_meant or is_local(listen):
         return
-    where = f"since {section}.listen is {listen}, which others than this machine can reach"
+    shown = listen.encode(errors="backslashreplace").decode()  # an error's message holds no surrogates
+    where = f"since {section}.listen is {shown}, which others than this machine can reach"
     if not tls.certificate:
         raise rules.Misfit(
             f"{section}.tls.certificate",

@@ -31,7 +31,7 @@ DISPATCHED = {
     "RELAY_TOPICS__news__STREAM__GROUP": "billing",
 }
 RARE = {"relay_journal_trimmed_total", "relay_store_errors_total"}
-RARE |= {"relay_list_returned_total", "relay_stream_dropped_total"}
+RARE |= {"relay_list_returned_total", "relay_stream_dropped_total", "relay_timers_parked_total"}
 """What no traffic of `test_numbers` brings about; `test_redis_away` has the latter."""
 
 COUNTED: Mapping[str, float] = {

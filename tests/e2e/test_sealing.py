@@ -188,19 +188,6 @@ def test_a_bad_keyring_keeps_the_old_one_and_refuses_a_start(stage: Stage) -> No
     assert "keys: must map ids to keys" in refused.err
 
 
-def test_relays_with_different_keyrings_share_a_topic(stage: Stage) -> None:
-    """One can open the other's timers and not the other way round: all are delivered, by the one that can."""
-    both = stage.relay("both", sealing(keyring(stage, "k1", "k2", name="both")))
-    one = stage.relay("one", sealing(keyring(stage, "k2", name="one")))
-    applications = [stage.application(each, TOPIC, name=f"of {each.name}") for each in (both, one)]
-    stage.producer(both).schedule_many(TOPIC, [f"k1-{n}" for n in range(50)], {})
-    stage.producer(one).schedule_many(TOPIC, [f"k2-{n}" for n in range(50)], {})
-    stage.wait_empty(TOPIC)
-    assert len(stage.journal.ended()) == 100
-    openers = {event.pid for event in stage.journal.events("start") if event.timer_id.startswith("k1")}
-    assert openers == {applications[0].pid}
-
-
 def test_plain_timers_of_a_topic_that_became_sealed_are_delivered(stage: Stage) -> None:
     """And so are sealed ones of a topic that became plain."""
     plain = stage.relay("plain", QUICK)

@@ -214,7 +214,7 @@ class Ledger:
             intent.not_before = token.deadline if said.retry_after is None else now + said.retry_after
         else:
             intent.claims = max(intent.claims - said.unsent, 0)
-            intent.not_before = now + (said.retry_after or 0 if counts else 0)
+            intent.not_before = now + (said.retry_after or 0 if counts or said.unsent else 0)
         intent.not_before = at = max(intent.not_before, intent.due)
         expected = intent.fate(at, limits) if counts else None
         if answer is Verdict.OK:

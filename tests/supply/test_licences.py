@@ -15,6 +15,7 @@ ALLOWED = {
     *(
         "Apache-2.0",
         "MIT",
+        "MIT-0",
         "MIT-CMU",
         "BSD-2-Clause",
         "BSD-3-Clause",

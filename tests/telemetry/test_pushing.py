@@ -29,6 +29,7 @@ from relay.telemetry.metrics.catalogue import (
     LEFT_OUT,
     MOVED,
     ORPHANS,
+    PARKED,
     PROMOTED,
     REDRIVEN,
     RELEASED,
@@ -106,6 +107,7 @@ def traffic(metrics: Metrics) -> None:
     count.count(CONNECTIONS_REFUSED, "api", "slow")
     count.count(UNAUTHENTICATED, "grpc")
     count.count(DENIED, "read")
+    count.count(PARKED, "orders")
     count.count(FILES_TAKEN_OVER, "policy_file")
     count.count(FILES_REFUSED, "policy_file")
 
