@@ -55,9 +55,7 @@ def listeners(settings: Settings, count: Instruments, watch: Watch) -> Listeners
     """Read all files that listeners and pushes need, and have those of listeners watched. Raises `BadFile`,
     which names the setting."""
     for policy in settings.policies().pushed().values():
-        push.credentials(
-            policy.target_tls
-        )  # what is wrong with them ends the start, and no relay that serves
+        push.credentials(policy.target_tls)  # a wrong file ends the start, and not a relay that serves
     own = settings.grpc
     plain = Binding(own.listen, own.mode, own.socket_group)
     sections = (settings.grpc.tls, settings.http.tls, settings.api.tls)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import anyio
@@ -27,24 +27,16 @@ class FileKeyring:
         self._file = file
         self._ciphers: dict[str, Cipher] = {}
         self._keys: Mapping[str, bytes] = {}
-        self._writes = ""
         self._said = ""
-        self.changed: Callable[[], None] = lambda: None
-        """Called once other keys are there."""
         self._take(*read_keyring(file))
 
     def __repr__(self) -> str:
-        return f"FileKeyring(writes={self._writes!r}, reads={sorted(self._ciphers)})"
+        return f"FileKeyring(writes={self.writes!r}, reads={sorted(self._ciphers)})"
 
     @property
     def writes(self) -> str:
-        """See `Keyring.writes`."""
-        return self._writes
-
-    @property
-    def key_ids(self) -> frozenset[str]:
-        """See `Keyring.key_ids`."""
-        return frozenset(self._ciphers)
+        """The id of the key that seals."""
+        return self._sealing[0]
 
     def seal(self, bound: Sequence[bytes], plain: Sequence[bytes]) -> tuple[str, list[bytes]]:
         """See `Keyring.seal`."""
@@ -77,15 +69,14 @@ class FileKeyring:
         if self._said:
             self._said = ""
             log.info("the keyring can be read again")
-        if writes == self._writes and keys == self._keys:
+        if writes == self.writes and keys == self._keys:
             return False
-        gone = self.key_ids - keys.keys()
+        gone = self._keys.keys() - keys.keys()
         self._take(writes, keys)
         log.info(
             "the keyring has changed",
             extra={"writes": writes, "reads": sorted(self._ciphers), "gone": sorted(gone)},
         )
-        self.changed()
         return True
 
     async def run(self) -> None:
@@ -99,6 +90,6 @@ class FileKeyring:
             key_id: self._ciphers[key_id] if self._keys.get(key_id) == key else Cipher(key)
             for key_id, key in keys.items()
         }
-        self._keys, self._writes = keys, writes
+        self._keys = keys
         # One reference, since `look` runs in a thread beside `seal`, and the old key may be gone.
         self._sealing = writes, self._ciphers[writes]

@@ -43,16 +43,6 @@ class Keyring(Protocol):
         """Open a text that was sealed with this key. Raises `DoesNotOpen`."""
         ...
 
-    @property
-    def writes(self) -> str:
-        """The id of the key that seals."""
-        ...
-
-    @property
-    def key_ids(self) -> frozenset[str]:
-        """The ids of all keys."""
-        ...
-
 
 def bound_to(partition: str, timer_id: str) -> bytes:
     """What the content of a timer is sealed for: its topic and its id. An occurrence has its recurrence's id
