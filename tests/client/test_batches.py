@@ -18,10 +18,12 @@ from relay.client import (
     RelayClient,
     ScheduleResult,
     TimerState,
+    Unavailable,
     errors,
 )
 from relay.client.calls import batches, timer_calls
 from relay.client.calls.batches import MAX_BYTES, weight
+from relay.client.calls.timer_calls import TRY_TIMEOUT
 from relay.v1 import timer_service_pb2 as pb
 from relay.v1.timer_pb2 import CHANGE_RESULT_CREATED as CREATED
 from tests.client.scripted_relay import Failure, ScriptedRelay
@@ -92,9 +94,9 @@ class CountingWire:
         pass
 
 
-def batch(*timer_ids: str) -> timer_calls.Steps[list[ScheduleResult]]:
+def batch(*timer_ids: str, timeout: float = 60) -> timer_calls.Steps[list[ScheduleResult]]:
     timers = [NewTimer(topic="t", payload=b"", delay=1, timer_id=timer_id) for timer_id in timer_ids]
-    return batches.schedule_batch(timers, create_only=False, on_conflict=None, durability="", timeout=60)
+    return batches.schedule_batch(timers, create_only=False, on_conflict=None, durability="", timeout=timeout)
 
 
 async def test_the_calls_of_a_big_batch_overlap() -> None:
@@ -123,6 +125,54 @@ async def beside_a_broken_call(wire: CountingWire) -> asyncio.Task[list[Schedule
         await asyncio.sleep(0)
     assert (wire.active, len(wire.sizes)) == (3, 4)
     return running
+
+
+class OverloadedWire:
+    """Refuses each timer so many times, as a relay does whose server is too slow, then stores it."""
+
+    def __init__(self, refusals: dict[str, int]) -> None:
+        self.left = refusals
+        self.sent: list[list[str]] = []
+        self.limits: list[float] = []
+
+    async def call(self, method: Any, request: Any, timeout: float) -> Any:
+        ids = list(request.timer_ids)
+        self.sent.append(ids)
+        self.limits.append(timeout)
+        answer = pb.ScheduleColumnsResponse(due_times_us=[1] * len(ids), results=[CREATED] * len(ids))
+        for place, timer_id in enumerate(ids):
+            if self.left.get(timer_id, 0) > 0:
+                self.left[timer_id] -= 1
+                answer.errors[place].code = grpc.StatusCode.UNAVAILABLE.value[0]
+        return answer
+
+    async def close(self) -> None:
+        pass
+
+
+async def test_what_a_busy_server_did_not_take_is_sent_again() -> None:
+    """Alone, with twice the time each time, as an unary call is; its result is that of the last try."""
+    wire = OverloadedWire({"b": 2, "c": 1})
+    results = await timer_calls.run(wire, batch("a", "b", "c"))
+    assert wire.sent == [["a", "b", "c"], ["b", "c"], ["b"]]
+    assert wire.limits == pytest.approx([TRY_TIMEOUT, 2 * TRY_TIMEOUT, 4 * TRY_TIMEOUT])
+    assert [(result.timer_id, result.ok) for result in results] == [("a", True), ("b", True), ("c", True)]
+
+
+async def test_a_server_that_stays_busy_is_asked_until_the_timeout() -> None:
+    wire = OverloadedWire({"b": 1_000})
+    results = await timer_calls.run(wire, batch("a", "b", timeout=0.3))
+    assert [result.ok for result in results] == [True, False]
+    assert isinstance(results[1].error, Unavailable)
+    assert wire.sent[1:] == [["b"]] * (len(wire.sent) - 1)
+
+
+async def test_two_intents_of_one_batch_are_not_sent_again() -> None:
+    """The first one, which was refused, would undo the second one."""
+    wire = OverloadedWire({"a": 1})
+    results = await timer_calls.run(wire, batch("a", "a"))
+    assert wire.sent == [["a", "a"]]
+    assert [result.ok for result in results] == [False, True]
 
 
 async def test_an_error_is_told_once_the_calls_beside_it_have_ended() -> None:

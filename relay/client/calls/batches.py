@@ -7,6 +7,7 @@ says so once in a batch, and gets the rest by `ScheduleBatch`.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Sequence
 
 import grpc
@@ -14,7 +15,7 @@ import grpc
 from relay.client import arguments, errors
 from relay.client.calls.change_values import Meeting, OnConflict, meeting, read_reached
 from relay.client.calls.channel import SCHEDULE_BATCH, SCHEDULE_COLUMNS
-from relay.client.calls.timer_calls import Steps, Together, call
+from relay.client.calls.timer_calls import Pause, Steps, Together, call, retry_backoff
 from relay.client.calls.timer_values import NewTimer, ScheduleResult, say_apart
 from relay.v1 import timer_service_pb2 as pb
 
@@ -49,7 +50,7 @@ def schedule_batch(
     batch = _Batch(meeting(create_only=create_only, on_conflict=on_conflict), durability, timeout)
     at_once = DURABLE_AT_ONCE if durability else AT_ONCE
     parts: list[list[ScheduleResult]] = yield Together(
-        (batch.store(chunk) for chunk in _chunks(timers)), at_once if distinct else 1
+        (batch.store(chunk, again=distinct) for chunk in _chunks(timers)), at_once if distinct else 1
     )
     return [result for part in parts for result in part]
 
@@ -64,21 +65,46 @@ class _Batch:
         self._timeout = timeout
         self._knows_columns = True
 
-    def store(self, timers: Sequence[NewTimer]) -> Steps[list[ScheduleResult]]:
+    def store(self, timers: Sequence[NewTimer], *, again: bool) -> Steps[list[ScheduleResult]]:
+        """Make one call. With `again`, timers that Redis did not take, or not as durably in time, are sent
+        once more by themselves, as those of an unary call are: until the timeout, and each time with twice
+        the time."""
+        end = time.monotonic() + self._timeout
+        results = yield from self._call(timers, self._timeout, patience=1)
+        backoff, patience = retry_backoff(), 1
+        while refused := [place for place, told in enumerate(results) if again and _may_pass(told)]:
+            pause, patience = backoff.next(), 2 * patience
+            if time.monotonic() + pause >= end:
+                break
+            yield Pause(pause)
+            try:
+                some = [timers[place] for place in refused]
+                answers = yield from self._call(some, end - time.monotonic(), patience=patience)
+            except (errors.Unavailable, errors.DeadlineExceeded):
+                break  # the others are stored, and these have their error
+            for place, told in zip(refused, answers, strict=True):
+                results[place] = told
+        return results
+
+    def _call(
+        self, timers: Sequence[NewTimer], timeout: float, *, patience: int
+    ) -> Steps[list[ScheduleResult]]:
         """Make one call. A second one follows if the relay doesn't know the first, or refuses what the timers
         share: so each timer has an answer of its own, and a refusal does not affect other chunks."""
         if self._knows_columns and _alike(timers):
             try:
-                return (yield from self._by_columns(timers))
+                return (yield from self._by_columns(timers, timeout, patience))
             except errors.InvalidArgument:
                 pass  # nothing is stored
             except errors.CallError as failure:
                 if failure.code is not grpc.StatusCode.UNIMPLEMENTED:
                     raise
                 self._knows_columns = False
-        return (yield from self._one_by_one(timers))
+        return (yield from self._one_by_one(timers, timeout, patience))
 
-    def _by_columns(self, timers: Sequence[NewTimer]) -> Steps[list[ScheduleResult]]:
+    def _by_columns(
+        self, timers: Sequence[NewTimer], timeout: float, patience: int
+    ) -> Steps[list[ScheduleResult]]:
         first = timers[0]
         request = pb.ScheduleColumnsRequest(
             topic=first.topic,
@@ -90,7 +116,7 @@ class _Batch:
             **self._said,
         )
         _say_times(request, timers)
-        response = yield from call(SCHEDULE_COLUMNS, request, self._timeout)
+        response = yield from call(SCHEDULE_COLUMNS, request, timeout, patience=patience)
         columns = zip(timers, response.due_times_us, response.results, strict=True)
         topic, reached = first.topic, response.reached or "stored"
         if len(response.errors) < len(timers):
@@ -106,17 +132,24 @@ class _Batch:
             results[place] = ScheduleResult.refused(timers[place], failure)
         return results
 
-    def _one_by_one(self, timers: Sequence[NewTimer]) -> Steps[list[ScheduleResult]]:
+    def _one_by_one(
+        self, timers: Sequence[NewTimer], timeout: float, patience: int
+    ) -> Steps[list[ScheduleResult]]:
         request = pb.ScheduleBatchRequest(
             timers=[new.to_proto() for new in timers], durability=self._durability, **self._said
         )
-        response = yield from call(SCHEDULE_BATCH, request, self._timeout)
+        response = yield from call(SCHEDULE_BATCH, request, timeout, patience=patience)
         for told in response.results[:1]:
             if told.WhichOneof("result") == "scheduled":
                 read_reached(self._durability, told.scheduled.reached)
         return [
             ScheduleResult.from_proto(new, told) for new, told in zip(timers, response.results, strict=True)
         ]
+
+
+def _may_pass(told: ScheduleResult) -> bool:
+    """Whether the next try may store what this one did not."""
+    return isinstance(told.error, errors.Unavailable)
 
 
 def _say_times(request: pb.ScheduleColumnsRequest, timers: Sequence[NewTimer]) -> None:

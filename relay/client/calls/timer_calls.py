@@ -270,8 +270,11 @@ def check_list(topic: str, state: TimerState | None, page_size: int) -> None:
         raise errors.InvalidArgument("state must be PENDING, LEASED or None", field="state")
 
 
-def call(method: Method[Request, Response], request: Request, timeout: float) -> Steps[Response]:
-    """Call, and call again while the relay is UNAVAILABLE or silent, for `timeout` seconds in all.
+def call(
+    method: Method[Request, Response], request: Request, timeout: float, *, patience: int = 1
+) -> Steps[Response]:
+    """Call, and call again while the relay is UNAVAILABLE or silent, for `timeout` seconds in all. The first
+    try takes `patience` times as long as usual, where it changes something.
 
     All our calls may be repeated: they name the timer. This has a race: a try is held up on its way, a second
     one is answered, and its caller goes on to something else. Then the first one acts. So no try of a call
@@ -280,8 +283,8 @@ def call(method: Method[Request, Response], request: Request, timeout: float) ->
     Raises `CallError`.
     """
     end = time.monotonic() + timeout
-    life = _try_timeout(request) if method.changes else timeout
-    backoff = RetryBackoff(_FIRST_PAUSE, _LONGEST_PAUSE)
+    life = patience * _try_timeout(request) if method.changes else timeout
+    backoff = retry_backoff()
     missed: errors.NotDurable | None = None  # it says more than a last try that had no time
     while True:
         limit = min(life, max(end - time.monotonic(), 0.001))
@@ -308,6 +311,11 @@ def call(method: Method[Request, Response], request: Request, timeout: float) ->
         else:
             return response
         yield Pause(pause)
+
+
+def retry_backoff() -> RetryBackoff:
+    """The pauses between the tries of a call."""
+    return RetryBackoff(_FIRST_PAUSE, _LONGEST_PAUSE)
 
 
 def _try_timeout(request: Message) -> float:
