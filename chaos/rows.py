@@ -10,7 +10,7 @@ from chaos.faults.clock import ClockLeaps, ClockStepped
 from chaos.faults.disk import DiskFull, DiskSlow, MasterWithoutPower, PowerLost
 from chaos.faults.fault import Fault
 from chaos.faults.memory import MemoryFull
-from chaos.faults.network import BytesHeldBack, CallsHeldBack, HalfOpen, LineDelayed, LineNarrow, LinesCut
+from chaos.faults.network import LINES
 from chaos.faults.partitions import PartitionsChanged
 from chaos.faults.pods import PodKilled
 from chaos.faults.processes import (
@@ -102,7 +102,7 @@ def slots() -> list[Fault]:
 
 
 def network() -> list[Fault]:
-    return [LinesCut(), LineDelayed(), LineNarrow(), HalfOpen(), BytesHeldBack(), CallsHeldBack()]
+    return [fault() for fault in LINES]
 
 
 def all_processes() -> list[Fault]:

@@ -105,3 +105,7 @@ class CallsHeldBack:
     def heal(self, world: World) -> None:
         self._line.hang_up()
         self._line.release()
+
+
+LINES = LinesCut, LineDelayed, LineNarrow, HalfOpen, BytesHeldBack, CallsHeldBack
+"""All faults of lines."""

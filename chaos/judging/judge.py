@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
+from chaos.faults.network import LINES
 from chaos.judging.calls import Call, Calls
 from chaos.judging.clocks import ServerClocks
 from chaos.judging.deliveries import (
@@ -194,13 +195,32 @@ class Judge:
     @cached_property
     def uncounted(self) -> list[Delivery]:
         """Attempts that were not counted, and whose receipt was lost neither with its relay nor with a
-        server, and could be written because none was away."""
+        server, and could be written because none was away and no line was broken."""
         return [
             earlier
             for earlier, later in self.repeated
             if not self._died_soon(earlier)
             and not self._lost_by_server(earlier, later)
-            and not self.clocks.away(earlier.begins, min(self._claimed(later), earlier.begins + RECEIPT))
+            and not self._kept_away(earlier.begins, min(self._claimed(later), earlier.begins + RECEIPT))
+        ]
+
+    def _kept_away(self, since: float, until: float) -> bool:
+        """Whether a receipt may not have come to a server between these."""
+        return self.clocks.away(since, until) or any(
+            begins <= until and ends >= since for begins, ends in self.broken_lines
+        )
+
+    @cached_property
+    def broken_lines(self) -> list[tuple[float, float]]:
+        """From when to when a line did not pass everything as it came. The nemesis strikes once at a time."""
+        names = {fault.name for fault in LINES}
+        struck = [
+            each for each in self.entries if each["kind"] in ("strike", "heal") and each["fault"] in names
+        ]
+        return [
+            (strike["at"], heal["at"])
+            for strike, heal in pairwise(struck)
+            if (strike["kind"], heal["kind"]) == ("strike", "heal")
         ]
 
     def _claimed(self, delivery: Delivery) -> float:

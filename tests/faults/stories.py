@@ -91,6 +91,10 @@ class Story:
         ]
         return self
 
+    def fault(self, name: str, since: float, until: float) -> Self:
+        """The nemesis strikes and heals."""
+        return self.write("strike", since, fault=name).write("heal", until, fault=name)
+
     @property
     def judge(self) -> Judge:
         return Judge(sorted(self.entries, key=lambda entry: entry["at"]), TTL)

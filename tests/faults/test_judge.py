@@ -294,6 +294,24 @@ def test_a_receipt_that_could_not_be_written_explains_an_attempt(
     assert (verdict.uncounted, verdict.uncounted_explained) == (1 - explained, explained)
 
 
+@pytest.mark.parametrize(
+    ("name", "since", "until", "explained"),
+    [
+        ("connections cut", 5.2, 5.2, 1),
+        ("bytes held back", 4.0, 7.0, 1),
+        ("bytes held back", 2.0, 5.0, 0),
+        ("connections cut", 6.3, 6.3, 0),
+        ("application killed", 5.2, 5.2, 0),
+    ],
+)
+def test_a_receipt_on_a_line_that_is_broken_explains_an_attempt(
+    name: str, since: float, until: float, explained: int
+) -> None:
+    """The handler began at 5.1: its receipt is with the relay, and written down, a second later."""
+    verdict = Story().scheduled(1.0).begin(5.1).handled(7.5).fault(name, since, until).judge.verdict
+    assert (verdict.uncounted, verdict.uncounted_explained) == (1 - explained, explained)
+
+
 def test_a_full_disk_explains_an_attempt() -> None:
     """Its receipt was refused."""
     story = Story().scheduled(1.0).begin(5.1).handled(7.5).clock(5.6)
