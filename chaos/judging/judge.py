@@ -79,6 +79,12 @@ class Judge:
                 found[name] = last
         return found
 
+    @property
+    def waiting(self) -> list[str]:
+        """Those of the missing ones that may wait for a retry: a handler has given them back."""
+        last = {each.id: each.outcome for each in self.deliveries}
+        return [name for name in self.missing if last.get(name) == "nack"]
+
     @cached_property
     def lost(self) -> list[str]:
         """Those of the missing ones that no loss explains."""
@@ -269,6 +275,7 @@ class Judge:
             undone=len(self.undone) + len(self.ghosts) + len(self.unasked),
             undone_explained=len(self.overtaken) - len(self.undone),
             twice=twice(self.deliveries),
+            by_hand=sum(entry["kind"] == "by hand" for entry in self.entries),
             uncounted=len(self.uncounted),
             uncounted_explained=len(self.repeated) - len(self.uncounted),
             overcounted=overcounted(self.deliveries),

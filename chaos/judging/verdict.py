@@ -43,6 +43,8 @@ class Verdict:
     """The longest time (seconds) for which what servers answered was not safe when it was lost, by its
     reason; see `chaos.judging.losses`."""
     errors: dict[str, int]
+    by_hand: int = 0
+    """Timers that waited for a retry by the clock of before, and were run by hand."""
     examples: list[str] = field(default_factory=list)
 
     @property

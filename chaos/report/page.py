@@ -106,13 +106,16 @@ REASONS = {
 
 
 def explained(known: Iterable[tuple[Row, Result]]) -> Iterator[str]:
-    """One line for each row in which servers may lose something."""
+    """One line for each row in which servers may lose something, or timers were run by hand."""
     for row, result in known:
         lags, verdict = result["verdict"]["lags"], result["verdict"]
         if lags:
             lost = verdict["lost_explained"] + verdict["undone_explained"]
             reasons = [REASONS.get(why, why + ": up to {:.2f} s").format(lag) for why, lag in lags.items()]
             yield f"- {told(row)}: {lost:,} changes lost; {', '.join(reasons)}."
+        if by_hand := verdict.get("by_hand"):
+            waited = f"{by_hand:,} timers waited for a retry by the clock of before, and were run by hand"
+            yield f"- {told(row)}: {waited}."
 
 
 def conditions(known: Iterable[tuple[Row, Result]]) -> Iterator[str]:

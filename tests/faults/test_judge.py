@@ -294,6 +294,13 @@ def test_a_receipt_that_could_not_be_written_explains_an_attempt(
     assert (verdict.uncounted, verdict.uncounted_explained) == (1 - explained, explained)
 
 
+def test_who_may_wait_for_a_retry() -> None:
+    """Those that their handlers gave back, and nobody else: what waits for a first delivery is lost."""
+    story = Story().scheduled(1.0).scheduled(1.0, id="b").scheduled(1.0, id="c")
+    story = story.handled(5.1, outcome="nack").handled(5.1, id="b")
+    assert story.judge.waiting == ["a"]
+
+
 @pytest.mark.parametrize(
     ("name", "since", "until", "explained"),
     [
