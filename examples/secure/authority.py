@@ -74,7 +74,7 @@ class Authority:
 
 
 class Issuer:
-    """Who signs the JWTs of people."""
+    """The issuer whose JWTs people send."""
 
     NAME, AUDIENCE = "https://login.shop.example", "relay"
 
