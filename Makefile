@@ -49,6 +49,10 @@ demo: .venv/stamp-dev ## Watch timers fire: embedded Valkey, the daemon, a sampl
 demo-cluster: .venv/stamp-dev ## The same on a Cluster: three nodes, one killed; a topic gets more partitions meanwhile
 	@$(BIN)/python -m examples.fleet
 
+.PHONY: demo-secure
+demo-secure: .venv/stamp-dev ## The same among strangers: TLS, three callers, a policy, sealed timers; new certificate and key meanwhile
+	@$(BIN)/python -m examples.secure
+
 .PHONY: test
 test: check ## Everything: check, the suite, and what a wheel may lack on the built wheel
 	@$(MAKE) --no-print-directory kube-tools || { test "$$RELAY_REQUIRE_ALL" != 1 && \

@@ -5,6 +5,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import grpc from "@grpc/grpc-js";
 import { loadSync } from "@grpc/proto-loader";
+import { dial } from "./credentials.mjs";
 
 /** The folder of Relay's .proto files. Copy it into your application, and name it here. */
 const PROTO = fileURLToPath(new URL("../../proto", import.meta.url));
@@ -110,7 +111,7 @@ export class Producer {
   #timeoutMs;
 
   constructor(target = TARGET, { timeoutMs = 10_000 } = {}) {
-    this.#client = new api.TimerService(target, grpc.credentials.createInsecure(), CHANNEL);
+    this.#client = new api.TimerService(target, ...dial(target, CHANNEL));
     this.#timeoutMs = timeoutMs;
   }
 

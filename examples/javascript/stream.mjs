@@ -2,6 +2,7 @@
 
 import { setTimeout as sleep } from "node:timers/promises";
 import grpc from "@grpc/grpc-js";
+import { dial } from "./credentials.mjs";
 import { CHANNEL, TARGET, api, outcomeOf, pauses, toDelivery } from "./relay.mjs";
 
 /** Without gRPC's buffer for retries, a write calls back once it is on its way, and not before. */
@@ -10,8 +11,10 @@ const UNBUFFERED = { ...CHANNEL, "grpc.per_rpc_retry_buffer_size": 0 };
 /** The most receipts, and the most outcomes, that go into one message. */
 const FRAME = 500;
 
-/** A retry does not help after these: the relay says that the Open is wrong, or it is not a relay. */
-const FATAL = new Set([grpc.status.INVALID_ARGUMENT, grpc.status.UNIMPLEMENTED]);
+/** A retry does not help after these: the Open is wrong, the caller may not do this, or it is not a relay. */
+const FATAL = new Set(
+  ["INVALID_ARGUMENT", "UNAUTHENTICATED", "PERMISSION_DENIED", "UNIMPLEMENTED"].map((name) => grpc.status[name]),
+);
 
 /** Problems after which an outcome is void. */
 const VOID = new Set(["PROBLEM_REASON_STALE", "PROBLEM_REASON_GONE", "PROBLEM_REASON_UNKNOWN_TOKEN"]);
@@ -22,7 +25,7 @@ const VOID = new Set(["PROBLEM_REASON_STALE", "PROBLEM_REASON_GONE", "PROBLEM_RE
  * It opens the stream again whenever the relay has gone. In the end it drains: running handlers have `graceMs`.
  */
 export async function serveStream({ topics, maxOutstanding = 100, target = TARGET, signal, graceMs = 20_000 }, handler) {
-  const client = new api.DeliveryService(target, grpc.credentials.createInsecure(), UNBUFFERED);
+  const client = new api.DeliveryService(target, ...dial(target, UNBUFFERED));
   let backoff = pauses(100, 5000);
   try {
     while (!signal.aborted) {

@@ -31,6 +31,9 @@ PATIENCE = 120.0  # seconds
 STAYS = re.compile(r"\S*relay dev\b|(\w+=\S+ )+\S*relay dev\b|node application\.mjs|.* &$")
 """Commands that go on while the reader types the next one, elsewhere."""
 
+RELAY = re.compile(r"\brelay (dev|serve)\b")
+"""Commands that start a relay."""
+
 VARIES = (
     (r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", "(instant)"),
     (r"\b\d{13}-\d+\b", "(entry)"),
@@ -112,7 +115,7 @@ class Background:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
             raise
-        ours = "relay dev" in self.command or self.command.startswith("python ")
+        ours = RELAY.search(self.command) or self.command.startswith("python ")
         assert code == 0 or not ours, f"{self.command} exited with {code}: {self._log.read_text()}"
 
 
@@ -187,12 +190,13 @@ class Terminal:
 
     def _start(self, command: str, output: str) -> str:
         """Start what stays. A relay ends the one before, and is waited for."""
-        if "relay dev" in command:
+        is_relay = RELAY.search(command)
+        if is_relay:
             self.close()
         self.running.append(Background(command, self))
         if output:
             self.running[-1].shows(output, self)
-        if "relay dev" in command:
+        if is_relay:
             self._type(f"relay healthcheck --timeout {PATIENCE:g}", "")
         return output
 

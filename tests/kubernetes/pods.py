@@ -21,7 +21,7 @@ FIELDS = {
     "status.hostIP": "127.0.0.1",
 }
 Secrets = Mapping[str, Mapping[str, str]]
-"""Of the cluster: name → key → value."""
+"""Of the cluster: name → key → value. ConfigMaps that the chart does not make are among them."""
 
 
 @dataclass(frozen=True)
@@ -59,16 +59,24 @@ class Pod:
         place: Path = self._root / mount["mountPath"].lstrip("/")
         place.mkdir(parents=True, exist_ok=True)
         volume = self._volumes[mount["name"]]
-        files: Mapping[str, str] = {}
-        if "configMap" in volume:
-            files = self._maps[volume["configMap"]["name"]]
-        elif "secret" in volume:
-            files = self._secrets[volume["secret"]["secretName"]]
-        else:
-            assert "emptyDir" in volume, volume
-        for name, text in files.items():
+        for name, text in self._files(volume).items():
             (place / name).write_text(_moved_all(text, self._root), encoding="utf-8")
         return place
+
+    def _files(self, volume: Doc) -> Mapping[str, str]:
+        if "configMap" in volume:
+            name = volume["configMap"]["name"]
+            files = self._maps[name] if name in self._maps else self._secrets[name]
+            items = volume["configMap"].get("items")
+            return {each["path"]: files[each["key"]] for each in items} if items else files
+        if "secret" in volume:
+            return self._secrets[volume["secret"]["secretName"]]
+        if "projected" in volume:
+            sources: list[Doc] = volume["projected"]["sources"]
+            tokens = {each["serviceAccountToken"]["path"]: "a.b.c" for each in sources[:1]}
+            return {**tokens, **self._files(sources[1])}
+        assert "emptyDir" in volume, volume
+        return {}
 
     def _value(self, variable: Doc, before: Mapping[str, str]) -> str:
         if "value" in variable:
@@ -89,6 +97,7 @@ def _moved(text: str, places: Mapping[str, Path]) -> str:
 
 def _moved_all(text: str, root: Path) -> str:
     """The same in files, which may name what other containers mount."""
-    places = ("/etc/relay", "/etc/relay-redis-tls", "/run/relay")
+    mounts = ("", "-redis-tls", "-tls", "-tokens", "-cluster", "-policy", "-keyring")
+    places = (*(f"/etc/relay{mount}" for mount in mounts), "/run/relay")
     moved = _moved(text, {place: root / place.lstrip("/") for place in places})
     return moved.replace("0.0.0.0", "127.0.0.1")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import ssl
 import tempfile
+import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,6 +16,7 @@ import pytest
 import yaml
 
 from relay.settings import load as load_settings
+from relay.trust import tokens
 from tests.kubernetes.pods import Pod
 from tests.kubernetes.tools import CI, Doc, load, merged, names, one, rendered, umbrella
 from tests.missing import need
@@ -27,6 +31,8 @@ pytestmark = pytest.mark.checkout
 
 PASSWORD = "p@ss/w:rd%41#é"
 """With everything in it that a URL would have to encode."""
+
+KEYRING = {"keyring.yaml": json.dumps({"write": "k1", "keys": {"k1": {"base64": "A" * 43 + "="}}})}
 
 
 class Cluster:
@@ -74,6 +80,30 @@ class Cluster:
 
     def exposed(self) -> None:
         self.values = {"redis": {"url": self._tls(clients="no")}}
+
+    def secure(self) -> None:
+        """The Secret that cert-manager makes, with the names that the Certificate asks for."""
+        self.values = {"redis": {"url": self._server().url}}
+        asked = one(rendered("helm4", load(CI[names(CI).index("secure")])), "Certificate")["spec"]
+        self.secrets = {asked["secretName"]: self._pems(asked["dnsNames"]), "relay-keyring": KEYRING}
+
+    def tokens(self) -> None:
+        self.values = {"redis": {"url": self._server().url}}
+        self.secrets = {
+            "timers-tls": self._pems(["shop-relay.default.svc"]),
+            "timers-tokens": {"tokens": tokens.line("billing", tokens.new())},
+            "timers-policy": {"policy.yaml": "rules: []"},
+            "timers-keyring": {"ring.yaml": KEYRING["keyring.yaml"]},
+            "kube-root-ca.crt": self._pems(["kubernetes"]),
+        }
+
+    def _pems(self, hosts: list[str]) -> dict[str, str]:
+        """A Secret of the type kubernetes.io/tls, with its CA."""
+        need("openssl")
+        authority = Authority(self._directory)
+        own = authority.issue("own", ",".join(f"DNS:{host}" for host in hosts))
+        pems = {"ca.crt": authority.ca.certificate, "tls.crt": own.certificate, "tls.key": own.key}
+        return {name: path.read_text() for name, path in pems.items()}
 
     def _server(self, config: Mapping[str, str] | None = None) -> Any:
         return self._stack.enter_context(start_server("valkey", config=config))
@@ -123,6 +153,20 @@ class FromManifest(Relay):
         self.http = serving["http"]
         assert serving["grpc"] == self.target
 
+    def is_well(self) -> bool:
+        """As `relay healthcheck` in the container finds it, by its variables."""
+        return command("healthcheck", settings=self.env).code == 0
+
+    def answers(self, probe: Mapping[str, Any]) -> bool:
+        """As a kubelet asks it, which takes any certificate. Where it asks by TLS, a plain request fails."""
+        asked = probe["httpGet"]
+        if asked.get("scheme") != "HTTPS":
+            return self.probe(asked["path"]) == 200
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        with urllib.request.urlopen(f"https://{self.http}{asked['path']}", context=context) as answer:
+            return answer.status == 200 and self.probe(asked["path"]) == 0
+
 
 def ports() -> dict[str, Any]:
     return {
@@ -147,9 +191,9 @@ def test_the_daemon_runs_as_the_manifest_says(
     relay = FromManifest(Pod(spec, docs, root, cluster.secrets), root)
     stack.callback(relay.kill)
     relay.start()
-    assert relay.health() == "SERVING"
+    assert relay.is_well()
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
-        assert relay.probe(_container(spec)[probe]["httpGet"]["path"]) == 200
+        assert relay.answers(_container(spec)[probe])
     _check_settings(relay, asked)
     (doctor,) = [doc for doc in docs if doc["metadata"]["name"].endswith("-doctor")]
     test = Pod(doctor["spec"], docs, root, cluster.secrets).container("doctor")
@@ -197,8 +241,23 @@ def _differences(asked: Any, effective: Any, path: tuple[str, ...]) -> Iterator[
     if isinstance(asked, Mapping):
         for key, value in asked.items():
             yield from _differences(value, effective[key], (*path, key))
+    elif asked and isinstance(asked, list) and isinstance(asked[0], Mapping):  # the chart may add to it
+        for number, item in enumerate(asked):
+            yield from _differences(item, effective[number], (*path, str(number)))
     elif asked != effective:
         yield f"{'.'.join(path)}: {asked!r} became {effective!r}"
+
+
+@pytest.mark.parametrize("values", CI, ids=names(CI))
+def test_the_daemon_takes_the_settings_as_they_are_rendered(values: Path, tmp_path: Path) -> None:
+    """On the pod's own addresses, where it wants TLS and callers that prove who they are, or `insecure`."""
+    docs, _ = deployed(load(values))
+    (text,) = [doc["data"]["relay.yaml"] for doc in docs if "relay.yaml" in doc.get("data", {})]
+    file = tmp_path / "relay.yaml"
+    file.write_text(text, encoding="utf-8")
+    found = load_settings(file, environ={"RELAY_REDIS__URL": "redis://redis"})
+    assert found.grpc.insecure == (values.name == "exposed-values.yaml")
+    assert bool(found.grpc.tls.certificate) == (values.name in ("secure-values.yaml", "tokens-values.yaml"))
 
 
 def test_recurrences_of_the_values_are_there_once_it_serves(stack: ExitStack, root: Path) -> None:

@@ -15,6 +15,7 @@ import yaml
 
 from relay import __version__
 from relay.cli.commands import app
+from relay.trust.policy_file import parse
 from tests.docs import pages
 from tests.kubernetes.tools import (
     CHART,
@@ -89,7 +90,8 @@ def test_every_object_is_valid(version: str, all_docs: dict[str, list[Doc]], tmp
     """Strictly: no field that the API does not know. Objects of other APIs have tests of their own."""
     files = []
     for name, docs in all_docs.items():
-        ours = [doc for doc in docs if not doc["apiVersion"].startswith("monitoring.coreos.com")]
+        others = ("monitoring.coreos.com", "cert-manager.io")
+        ours = [doc for doc in docs if not doc["apiVersion"].startswith(others)]
         file = tmp_path / f"{name}.yaml"
         file.write_text(yaml.safe_dump_all(ours))
         files.append(file)
@@ -402,7 +404,7 @@ def test_unless_told_otherwise_the_namespace_may_call() -> None:
 def test_the_helm_test_runs_in_relay_s_own_image(all_docs: dict[str, list[Doc]]) -> None:
     for name in names(CI):
         pods = [doc for doc in all_docs[name] if doc["kind"] == "Pod"]
-        assert len(pods) == (2 if name == "exposed" else 1)
+        assert len(pods) == (2 if name in ("exposed", "secure", "tokens") else 1)
         for test in pods:
             assert test["metadata"]["annotations"]["helm.sh/hook"] == "test"
             (container,) = test["spec"]["containers"]
@@ -418,6 +420,96 @@ def test_the_logs_of_a_helm_test_can_be_read(all_docs: dict[str, list[Doc]]) -> 
             policy = test["metadata"]["annotations"]["helm.sh/hook-delete-policy"]
             assert policy == "before-hook-creation"
             assert len(containers(test["spec"])) == 1
+
+
+# ------------------------------------------------------------------------------------ trust
+
+
+def mounted(spec: Doc, name: str) -> dict[str, Doc]:
+    """The volumes that a container mounts, by their path; each only to be read."""
+    (container,) = [each for each in containers(spec) if each["name"] == name]
+    volumes = {volume["name"]: volume for volume in spec["volumes"]}
+    trusted = [mount for mount in container["volumeMounts"] if mount["mountPath"].startswith("/etc/")]
+    assert all(mount["readOnly"] and "subPath" not in mount for mount in trusted), "a subPath never changes"
+    return {mount["mountPath"]: volumes[mount["name"]] for mount in trusted}
+
+
+def test_cert_manager_makes_the_secret_that_is_mounted(all_docs: dict[str, list[Doc]]) -> None:
+    """Its names are those by which callers, Prometheus and the pods themselves dial."""
+    docs = all_docs["secure"]
+    certificate = one(docs, "Certificate")["spec"]
+    assert certificate["issuerRef"] == {"name": "internal", "kind": "ClusterIssuer"}
+    assert certificate["usages"] == ["digital signature", "server auth", "client auth"]
+    spec = one(docs, "Deployment")["spec"]["template"]["spec"]
+    assert mounted(spec, "relay")["/etc/relay-tls"]["secret"] == {"secretName": certificate["secretName"]}
+    health = one(docs, "Pod", "timers-health")["spec"]
+    assert mounted(health, "health")["/etc/relay-tls"]["secret"] == {"secretName": certificate["secretName"]}
+    variables = {each["name"]: each.get("value", "") for each in containers(spec)[0]["env"]}
+    assert variables["RELAY_SERVER_NAME"] in certificate["dnsNames"]
+    assert variables["RELAY_CERTIFICATE"] == settings(docs)["grpc"]["tls"]["certificate"]
+    assert {"timers", "timers.default", "timers.example.org"} <= set(certificate["dnsNames"])
+    (scraped,) = one(docs, "PodMonitor")["spec"]["podMetricsEndpoints"]
+    assert (scraped["scheme"], scraped["tlsConfig"]["serverName"]) == ("https", "timers.default.svc")
+    assert scraped["tlsConfig"]["ca"]["secret"] == {"name": certificate["secretName"], "key": "ca.crt"}
+
+
+def test_without_cert_manager_secrets_are_those_of_the_values(all_docs: dict[str, list[Doc]]) -> None:
+    docs = all_docs["tokens"]
+    assert "Certificate" not in kinds(docs)
+    found = mounted(one(docs, "Deployment")["spec"]["template"]["spec"], "relay")
+    assert found["/etc/relay-tls"]["secret"] == {"secretName": "timers-tls"}
+    assert found["/etc/relay-tokens"]["secret"] == {"secretName": "timers-tokens"}
+    assert found["/etc/relay-policy"]["configMap"] == {"name": "timers-policy"}
+    assert found["/etc/relay-keyring"]["secret"] == {"secretName": "timers-keyring"}
+    token, _ = found["/etc/relay-cluster"]["projected"]["sources"]
+    assert token == {"serviceAccountToken": {"path": "token", "expirationSeconds": 3600}}
+    relay = settings(docs)
+    assert relay["sealing"]["keyring"] == "/etc/relay-keyring/ring.yaml"
+    assert [each["name"] for each in relay["authentication"]["jwt"]] == ["login", "cluster"]
+    assert "client_ca" not in relay["grpc"]["tls"]
+    assert containers(one(docs, "Deployment")["spec"]["template"]["spec"])[0]["readinessProbe"][
+        "httpGet"
+    ] == {
+        "path": "/healthz/ready",
+        "port": "relay-http",
+    }
+
+
+def test_a_certificate_does_not_make_the_network_policy_go(all_docs: dict[str, list[Doc]]) -> None:
+    """It is there unless somebody takes it away, which needs `tls`."""
+    for name in ("secure", "tokens"):
+        assert "NetworkPolicy" in kinds(all_docs[name])
+    asked = merged(load(CI[names(CI).index("secure")]), {"standalone": {"networkPolicy": {"enabled": False}}})
+    assert "NetworkPolicy" not in kinds(rendered("helm4", asked))
+
+
+def test_a_policy_in_the_values_is_the_file_that_the_relay_reads(all_docs: dict[str, list[Doc]]) -> None:
+    """Its change is taken over by a running relay, so it rolls no pod."""
+    values = load(CI[names(CI).index("secure")])
+    config = one(all_docs["secure"], "ConfigMap")["data"]
+    policy, problems = parse(config["policy.yaml"])
+    assert list(problems) == []
+    assert [rule.name for rule in policy.rules] == ["shop", "this relay"]
+    assert settings(all_docs["secure"])["policy_file"] == "/etc/relay/policy.yaml"
+
+    def checksum(rules: list[Doc]) -> str:
+        docs = rendered("helm4", {**values, "policy": {"rules": rules}})
+        annotations = one(docs, "Deployment")["spec"]["template"]["metadata"]["annotations"]
+        return str(annotations["checksum/relay-config"])
+
+    assert checksum(values["policy"]["rules"]) == checksum(values["policy"]["rules"][:1]) != checksum([])
+
+
+def test_a_sidecar_may_have_all_but_tls_of_its_api() -> None:
+    """Its API is on loopback. Probes are on the pod's address."""
+    values = {"relay": {"tls": {"existingSecret": "t", "probes": True}, "sealing": {"existingSecret": "k"}}}
+    docs = rendered("helm4", values, chart=umbrella())
+    found = settings(docs)
+    assert "tls" not in found["grpc"]
+    assert found["http"]["tls"]["certificate"] == "/etc/relay-tls/tls.crt"
+    spec = one(docs, "Deployment", "shop")["spec"]["template"]["spec"]
+    assert {"/etc/relay", "/etc/relay-tls", "/etc/relay-keyring"} == set(mounted(spec, "relay"))
+    assert not [name for name in json.dumps(spec["containers"]).split('"') if name.startswith("/etc/relay-")]
 
 
 # ------------------------------------------------------------------------------------ monitoring

@@ -19,6 +19,7 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
 args: [serve, --config, /etc/relay/relay.yaml]
 env:
   {{- include "relay.env" . | nindent 2 }}
+  {{- include "relay.trust.env" . | nindent 2 }}
 ports:
   - name: relay-http
     containerPort: {{ .Values.http.port }}
@@ -27,13 +28,13 @@ ports:
     containerPort: {{ .Values.grpc.port }}
 {{- end }}
 startupProbe:
-  httpGet: {path: /healthz/startup, port: relay-http}
+  httpGet: {path: /healthz/startup, port: relay-http{{ include "relay.probeScheme" . }}}
   {{- toYaml .Values.probes.startup | nindent 2 }}
 livenessProbe:
-  httpGet: {path: /healthz/live, port: relay-http}
+  httpGet: {path: /healthz/live, port: relay-http{{ include "relay.probeScheme" . }}}
   {{- toYaml .Values.probes.liveness | nindent 2 }}
 readinessProbe:
-  httpGet: {path: /healthz/ready, port: relay-http}
+  httpGet: {path: /healthz/ready, port: relay-http{{ include "relay.probeScheme" . }}}
   {{- toYaml .Values.probes.readiness | nindent 2 }}
 resources:
   {{- toYaml .Values.resources | nindent 2 }}
@@ -41,6 +42,7 @@ securityContext:
   {{- toYaml .Values.securityContext | nindent 2 }}
 volumeMounts:
   {{- include "relay.volumeMounts" . | nindent 2 }}
+  {{- include "relay.trust.volumeMounts" . | nindent 2 }}
 {{- if .Values.grpc.socket.enabled }}
   - name: relay-socket
     mountPath: /run/relay
@@ -48,6 +50,11 @@ volumeMounts:
 {{- with .Values.extraVolumeMounts }}
   {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- end }}
+
+{{/* The kubelet takes any certificate. */}}
+{{- define "relay.probeScheme" -}}
+{{- if include "relay.probesTls" . -}}, scheme: HTTPS{{- end -}}
 {{- end }}
 
 {{/* Secrets, where the pod is, OpenTelemetry. Everything else is in the ConfigMap. */}}
@@ -114,6 +121,7 @@ volumeMounts:
 {{/* For the pod's `volumes`. */}}
 {{- define "relay.volumes" -}}
 {{- include "relay.fileVolumes" . }}
+{{- include "relay.trust.volumes" . }}
 {{- if .Values.grpc.socket.enabled }}
 - name: relay-socket
   emptyDir: {medium: Memory, sizeLimit: 1Mi}

@@ -61,13 +61,14 @@
 {{- $host := ternary $pod "127.0.0.1" (eq (include "relay.exposed" .) "true") -}}
 {{- $_ := set $grpc "listen" (printf "%s:%v" $host .Values.grpc.port) -}}
 {{- /* The NetworkPolicy keeps strangers away from an exposed API, unless config brings TLS. */ -}}
-{{- if and (ne $host "127.0.0.1") (not (hasKey $grpc "insecure")) (not (dig "tls" "certificate" "" $grpc)) -}}
+{{- if and (ne $host "127.0.0.1") (not (hasKey $grpc "insecure")) (not (dig "tls" "certificate" "" $grpc)) (not (include "relay.apiTls" .)) -}}
 {{- $_ := set $grpc "insecure" true -}}
 {{- end -}}
 {{- end -}}
 {{- $http := dict "listen" (printf "%s:%v" .Values.http.address .Values.http.port) "ready_needs_redis" .Values.readiness.needsRedis -}}
 {{- $classic := and (eq .Values.mode "sidecar") (eq .Values.sidecar.kind "classic") -}}
 {{- $tree = merge (dict "redis" $redis "grpc" $grpc "http" $http "stop_last" $classic) $tree -}}
+{{- $tree = mergeOverwrite $tree (include "relay.trust.settings" . | fromYaml) -}}
 {{- if .Values.recurrences -}}
 {{- $_ := set $tree "recurrences" (dict "file" "/etc/relay/recurrences.yaml") -}}
 {{- end -}}

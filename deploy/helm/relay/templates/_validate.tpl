@@ -7,6 +7,7 @@
 {{- include "relay.validate.topics" . -}}
 {{- include "relay.validate.extras" . -}}
 {{- include "relay.validate.pipeline" . -}}
+{{- include "relay.validate.trust" . -}}
 {{- if eq .Values.mode "standalone" -}}
 {{- include "relay.validate.standalone" . -}}
 {{- end -}}
@@ -183,8 +184,8 @@
 {{- if not $delivers -}}
 {{- fail "config.topics: a standalone relay delivers nothing unless a topic is pushed (delivery: {mode: push, target: …}) or standalone.grpc.expose lets applications open streams" -}}
 {{- end -}}
-{{- if and .Values.standalone.grpc.expose (not .Values.standalone.networkPolicy.enabled) -}}
-{{- fail "standalone.grpc.expose: the API asks for no credentials; it needs standalone.networkPolicy.enabled" -}}
+{{- if and .Values.standalone.grpc.expose (not .Values.standalone.networkPolicy.enabled) (not (include "relay.tlsSecret" .)) -}}
+{{- fail "standalone.grpc.expose: without tls the API asks for no credentials; it needs standalone.networkPolicy.enabled" -}}
 {{- end -}}
 {{- if .Values.grpc.socket.enabled -}}
 {{- fail "grpc.socket.enabled: nobody shares the socket of a standalone relay; use the port" -}}
