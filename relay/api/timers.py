@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import Protocol
 
-from relay.api import replies, translate
+from relay.api import brief, replies, translate
 from relay.api.access import Access
 from relay.api.columns import RequestColumns, tell
 from relay.api.intents import on_conflict
@@ -125,10 +125,14 @@ class TimerCalls:  # see 0046
     async def run_timer(self, request: service.RunTimerRequest) -> service.RunTimerResponse:
         """Make one timer due now."""
         topic, timer_id = self._names(AccessVerb.OPERATE, request)
-        with self._engine.durably(topic, translate.durability(request.durability)) as level:
-            change, under_way = await self._engine.run_timer(topic, timer_id)
-        if change is Change.GONE:
-            raise TimerNotFound.of(topic, timer_id, self._engine.dispatch(topic).told)
+        actions = self._access.actions
+        async with actions.record(AccessVerb.OPERATE, "RunTimer", topic, timer_id, request.note) as action:
+            with self._engine.durably(topic, translate.durability(request.durability)) as level:
+                await action.begin(brief.timer(await self._engine.get(topic, timer_id)))
+                change, under_way = await self._engine.run_timer(topic, timer_id)
+            if change is Change.GONE:
+                raise TimerNotFound.of(topic, timer_id, self._engine.dispatch(topic).told)
+            action.after = "being delivered" if under_way else "due now"
         return service.RunTimerResponse(
             result=replies.RESULTS[change], delivery_under_way=under_way, reached=replies.reached(level)
         )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from relay.store.server.scripts import Call
+from relay.store.keys import PEOPLE
+from relay.store.server.scripts import Argument, Call
 from relay.store.verbs.terms import Mixed, Words
 
 
@@ -45,6 +46,11 @@ def redrive(topic: str, dead_ids: Sequence[str]) -> Call[Words]:
 def purge(topic: str, dead_ids: Sequence[str]) -> Call[int]:
     """The reply: how many were there."""
     return Call("people/purge", topic, dead_ids)
+
+
+def record(keep: int, once: str, written: Sequence[Argument]) -> Call[Mixed]:
+    """Append to the record of what people did. The reply: the entry's id, how many were removed."""
+    return Call("people/record", PEOPLE, (keep, once, *written))
 
 
 def trim(topic: str, max_count: int, max_age: int) -> Call[int]:

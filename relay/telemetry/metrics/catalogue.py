@@ -126,6 +126,12 @@ PARKED = counter(
 JOURNAL_TRIMMED = counter(
     "relay.journal.trimmed", "{record}", "Records of the journal removed by journal_max_length."
 )
+PEOPLE_TRIMMED = counter(
+    "relay.people.trimmed",
+    "{entry}",
+    "Entries of the record of what people did, removed by people_max_length.",
+    (),
+)
 UNHEARD = counter(
     "relay.wake_hints.refused",
     "{hint}",
