@@ -18,9 +18,9 @@ from anyio.abc import TaskGroup
 
 from relay import __version__
 from relay.api.access import Access
-from relay.api.actions import Actions
 from relay.api.call_time import CallTime
-from relay.api.policy_record import PolicyRecord
+from relay.api.people.actions import Actions
+from relay.api.people.policy_record import PolicyRecord
 from relay.api.recurring.calendars import CalendarCalls
 from relay.api.recurring.calls import RecurrenceCalls
 from relay.core.endpoints.secrets import mask

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from relay.api.actions import Actions
+from relay.api.people.actions import Actions
 from relay.core import validate
 from relay.core.errors import Denied
 from relay.core.trust.access import AccessPolicy

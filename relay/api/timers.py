@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import Protocol
 
-from relay.api import brief, replies, translate
+from relay.api import replies, translate
 from relay.api.access import Access
 from relay.api.columns import RequestColumns, tell
 from relay.api.intents import on_conflict
+from relay.api.people import brief
 from relay.api.specs import Specs
 from relay.core import validate
 from relay.core.errors import InvalidField, ServiceError, TimerNotFound

@@ -7,9 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
-from relay.api import brief, replies, times, translate
+from relay.api import replies, times, translate
 from relay.api.access import Access
-from relay.api.actions import Recording
+from relay.api.people import brief
+from relay.api.people.actions import Recording
 from relay.core import validate
 from relay.core.dispatch import Dispatch, DispatchState
 from relay.core.durability import Durability

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
-from relay.api import brief, replies, translate
+from relay.api import replies, translate
 from relay.api.access import Access
-from relay.api.actions import Recording
+from relay.api.people import brief
+from relay.api.people.actions import Recording
 from relay.api.recurring.calls import PUTS
 from relay.core.durability import STORED, Durability
 from relay.core.errors import CalendarNotFound

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Protocol
 
-from relay.api import brief, replies, times, translate
+from relay.api import replies, times, translate
 from relay.api.access import Access
-from relay.api.actions import Recording
+from relay.api.people import brief
+from relay.api.people.actions import Recording
 from relay.api.recurring import values
 from relay.core import validate
 from relay.core.durability import STORED, Durability

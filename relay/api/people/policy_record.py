@@ -6,7 +6,7 @@ from collections import deque
 
 import anyio
 
-from relay.api.actions import Actions
+from relay.api.people.actions import Actions
 from relay.core.errors import ServiceError
 
 PAUSE = 1.0
