@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import http.client
+import json
+import re
+from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +14,7 @@ import pytest
 
 from relay.client import CallError, Credentials, SyncRelayClient
 from relay.trust import tokens
-from tests.worlds.relay.processes import Ran, command
+from tests.worlds.relay.processes import Ran, Relay, command
 from tests.worlds.relay.stage import Stage
 from tests.worlds.waiting import PATIENCE, eventually
 
@@ -165,4 +170,110 @@ def test_the_record_says_exactly_what_was_done(house: House) -> None:
             "none",
             "OK",
         ),
+    ]
+
+
+def test_what_can_t_be_recorded_does_not_happen(house: House) -> None:
+    """Whatever is in the record's place."""
+    key = "timers_topics:people"
+    house.stage.client.rename(key, f"{key}:aside")
+    house.stage.client.set(key, "x")
+    with house.client("alice") as alice:
+        with pytest.raises(CallError, match="timers_topics:people"):
+            alice.topics.pause(TOPIC)
+        assert not alice.topics.get(TOPIC).paused
+    house.stage.client.rename(f"{key}:aside", key)
+
+
+def test_a_policy_that_is_taken_over_is_recorded_once(house: House) -> None:
+    """Two relays read one file: its digest before and after, and a file that can't be used is no policy."""
+    other = house.stage.relay("other", settings=house.settings)
+    (first,) = house.people()
+    digest = f"sha256:{sha256(POLICY.encode()).hexdigest()}"
+    assert (first["before"], first["after"], first["thing"]) == ("", digest, str(house.policy))
+    house.policy.write_text("rules: [")
+    for relay in (house.relay, other):
+        eventually(partial(counted, relay, "relay_files_refused_total"), "the bad file is counted")
+    changed = POLICY.replace("token:shop", "token:store")
+    house.policy.write_text(changed)
+    for relay in (house.relay, other):
+        eventually(partial(counted, relay, "relay_files_taken_over_total"), "the policy is taken over")
+    found = eventually(lambda: house.people()[1:], "it is recorded")
+    assert [(each["before"], each["after"]) for each in found] == [
+        (digest, f"sha256:{sha256(changed.encode()).hexdigest()}")
+    ]
+
+
+def counted(relay: Relay, name: str) -> bool:
+    return (
+        re.search(rf'^{name}{{.*setting="policy_file".*}} 1\.0$', relay.metrics(), re.MULTILINE) is not None
+    )
+
+
+def test_what_a_file_declares_is_the_relay_s_doing(stage: Stage, tmp_path: Path) -> None:
+    """Once: a relay that starts and finds it so has changed nothing."""
+    file = tmp_path / "recurrences.yaml"
+    file.write_text(
+        "- {calendar: de, dates: [2026-12-25]}\n- {topic: t, recurrence_id: often, rule: {every_sec: 3600}}\n"
+    )
+    for name in ("first", "second"):
+        stage.relay(name, settings={"RELAY_RECURRENCES__FILE": str(file)})
+    assert [(each["principal"], each["method"], each["after"]) for each in recorded(stage)] == [
+        ("relay", "PutCalendar", "1 date"),
+        ("relay", "PutRecurrence", "version 1, every 1:00:00"),
+    ]
+
+
+def test_over_http(house: House) -> None:
+    """The note stands beside the other fields, or in the query where there is no body."""
+    relay, token = house.relay, house.files["alice"].read_text()
+
+    def call(method: str, path: str, body: object = None) -> tuple[int, str]:
+        connection = http.client.HTTPConnection(relay.api, timeout=PATIENCE)
+        headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}
+        connection.request(method, f"/v1/{path}", json.dumps(body) if body is not None else None, headers)
+        answer = connection.getresponse()
+        text = answer.read().decode()
+        connection.close()
+        return answer.status, text
+
+    assert call("POST", f"topics/{TOPIC}:pause", {"note": "OPS-8"})[0] == 200
+    assert call("PUT", "calendars/de", {"dates": ["2026-12-25"], "note": "holidays"})[0] == 201
+    assert call("DELETE", "calendars/de?note=no%20more")[0] == 200
+    status, said = call("POST", f"topics/{TOPIC}:pause", {"note": "x" * 1025})
+    assert (status, "note: is 1025 bytes long" in said) == (422, True), said
+    assert [(each["method"], each["note"]) for each in house.people("--principal", "token:*")] == [
+        ("PauseTopic", "OPS-8"),
+        ("PutCalendar", "holidays"),
+        ("DeleteCalendar", "no more"),
+    ]
+
+
+def test_the_audit_has_a_page_of_it(house: House) -> None:
+    """What was done to the topic, and to all of them, from the journal's first record to its last. Its
+    records say who asked."""
+    with house.client("alice") as alice:
+        alice.topics.pause("bills", note="another topic")
+        alice.schedule(TOPIC, b"", timer_id="first", delay=3600)
+        alice.topics.pause(TOPIC, note="OPS-9")
+        alice.topics.resume(TOPIC)
+        alice.schedule(TOPIC, b"", timer_id="last", delay=3600)
+        alice.topics.pause(TOPIC, duration=60, note="the last record")
+        alice.topics.pause("bills", note="behind")
+    redis = {"RELAY_REDIS__URL": house.stage.server.url}
+    (told,) = command("audit", TOPIC, "--json", settings=redis).documents
+    assert [(each["method"], each["note"], each["outcome"]) for each in told["people"]] == [
+        ("PauseTopic", "OPS-9", "OK"),
+        ("ResumeTopic", "", "OK"),
+        ("PauseTopic", "the last record", "OK"),
+    ]
+    shown = command("audit", TOPIC, settings=redis).out
+    assert 'token:alice  PauseTopic  orders  OK  before="not paused"  after="paused"' in shown
+    records = command("journal", "tail", TOPIC, "--json", settings=redis).documents
+    assert [(each["kind"], each.get("principal", "")) for each in records] == [
+        ("SCHEDULED", ""),
+        ("PAUSED", "token:alice"),
+        ("RESUMED", "token:alice"),
+        ("SCHEDULED", ""),
+        ("PAUSED", "token:alice"),
     ]

@@ -1,4 +1,4 @@
-"""lua/people/record.lua: the record of what people did is appended to and trimmed, and names each policy once."""
+"""lua/people/record.lua: the record of what people did is appended to, trimmed, and names a policy once."""
 
 from __future__ import annotations
 
@@ -87,7 +87,9 @@ async def test_a_full_redis_takes_an_entry(bench: Bench) -> None:
 async def test_what_others_have_written(bench: Bench) -> None:
     """Is read as far as it is known; a key of another type is refused by name."""
     async with desk(bench) as record:
-        bench.raw.xadd(record.key, {"principal": "token:bob", "of_tomorrow": "x", "time": "soon"})
+        bench.raw.xadd(
+            record.key, {"principal": "token:bob", "of_tomorrow": "x", "time": "soon", "began": "x"}
+        )
         assert await record.entries() == [Action("token:bob", "", "", "")]
         bench.raw.delete(record.key)
         bench.raw.set(record.key, "x")

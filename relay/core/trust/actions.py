@@ -52,6 +52,11 @@ class Action:
         return self.principal.partition(":")[0]
 
     @property
+    def since(self) -> int:
+        """When it began: microseconds since 1970, to the millisecond."""
+        return int((self.began or self.entry).partition("-")[0]) * 1_000
+
+    @property
     def is_open(self) -> bool:
         """Whether it has only begun."""
         return not self.outcome

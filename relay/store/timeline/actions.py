@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import fields
 
@@ -12,6 +13,8 @@ from relay.store.verbs import people
 
 KEEPS = 100_000
 """The entries that the stream keeps, if nobody says otherwise; each action has two."""
+
+_ENTRY = re.compile(r"[0-9]{1,19}-[0-9]{1,19}")
 
 PAGE = 500
 """The entries of one reply."""
@@ -66,4 +69,6 @@ def _read(entry: bytes, flat: Sequence[bytes] | Mapping[bytes, bytes]) -> Action
     said = {name.decode(errors="replace"): text.decode(errors="replace") for name, text in pairs}
     time = said.get("time", "")
     texts = {name: said.get(name, "") for name in WRITTEN}
+    if not _ENTRY.fullmatch(texts["began"]):
+        texts["began"] = ""
     return Action(**texts, time=int(time) if time.isdigit() else 0, entry=entry.decode())
