@@ -34,9 +34,9 @@ from relay.declared.reading import Declared, read_declared
 from relay.engine.clock import SystemClock
 from relay.engine.engine import Engine
 from relay.engine.event_loop import loop_factory, recent_stall
+from relay.engine.reports.action_trims import ActionTrims
 from relay.engine.reports.hint_refusals import HintRefusals
 from relay.engine.reports.journal_trims import JournalTrims
-from relay.engine.reports.people_trims import PeopleTrims
 from relay.listeners import Listeners, listeners
 from relay.rpc import server as rpc
 from relay.rpc.push import push
@@ -248,8 +248,8 @@ def access_by(settings: Settings, watch: Watch, metrics: Metrics, record: Policy
 
 def actions_by(settings: Settings, server: Server, count: Instruments) -> Actions:
     """What records what people do."""
-    trimmed = PeopleTrims(count, SystemClock())
-    return Actions(RedisActions(server, keeps=settings.people_max_length, trimmed=trimmed), platform.node())
+    keeps, trimmed = settings.action_log_max_length, ActionTrims(count, SystemClock())
+    return Actions(RedisActions(server, keeps=keeps, trimmed=trimmed), platform.node())
 
 
 def open_server(settings: Settings, metrics: Metrics) -> Server:

@@ -74,7 +74,8 @@ do
 
   local BATCH_VERSION, BATCH_NOW, BATCH_FIRST, BATCH_LAST =
     tag(1, VARINT), tag(2, FIXED64), tag(3, FIXED64), tag(4, FIXED64)
-  local BATCH_NONCE, BATCH_SCORE, BATCH_HAND_OVER, BATCH_BY = tag(5, BYTES), tag(6, FIXED64), tag(8, BYTES), tag(9, BYTES)
+  local BATCH_NONCE, BATCH_SCORE, BATCH_HAND_OVER, BATCH_BY =
+    tag(5, BYTES), tag(6, FIXED64), tag(8, BYTES), tag(9, BYTES)
   local HEAD = '<c1Bc1I8c1I8c1I8' -- how an entry begins: version, time, and the numbers of its first and last change
   local FIRST_AT, LAST_AT, HEAD_SIZE = 13, 22, 29
   local BEGINS = BATCH_VERSION .. '\1' .. BATCH_NOW

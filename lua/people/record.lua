@@ -1,4 +1,4 @@
--- people/record.lua: append to the record of what people did.
+-- people/record.lua: append to the action log.
 --
 -- KEYS    actions stream, policy string
 --           actions  one entry for what somebody is about to do, and one for what came of it; see relay/core/trust/actions.py

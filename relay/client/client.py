@@ -190,7 +190,7 @@ class RelayClient(RecurringHandlers):
         """Make a waiting timer due now, even one that waits for its next attempt.
 
         The `result` is RUN, IN_FLIGHT if the timer is being delivered, or NOT_FOUND, which is never raised.
-        `note` says why, in at most 1,024 bytes, for the record of what people did.
+        `note` says why, in at most 1,024 bytes, for the action log.
         """
         return await self._run(timer_calls.run_timer(topic, timer_id, note, durability, self._limit(timeout)))
 
@@ -220,7 +220,7 @@ class RelayClient(RecurringHandlers):
         of replicas may call this as they start. With `if_version` it is replaced only if it has that version
         (0: only if there is none); otherwise `FailedPrecondition` is raised, which after an answer that got
         lost may be the call's own doing. `InvalidArgument` names the argument. `note` says why, in at most
-        1,024 bytes, for the record of what people did.
+        1,024 bytes, for the action log.
 
         >>> await client.recur("nightly", topic="reports", cron="0 3 * * *", zone="Europe/Berlin")
         """

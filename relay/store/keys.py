@@ -13,8 +13,8 @@ FIRST = "#0"
 CALENDARS = "calendars"
 """What stands in a topic's place in a call about calendars, which belong to no topic."""
 
-PEOPLE = "people"
-"""The same in a call about the record of what people did."""
+ACTIONS = "actions"
+"""The same in a call about the action log."""
 
 RECURRENCES = ("rules", "standings", "ticks", "names")
 """The keys of a partition's recurrences: what is to recur, where it stands, when to look at it, and all ids
@@ -130,13 +130,13 @@ class KeyNames:
 
     @property
     def actions(self) -> str:
-        """The key of the record of what people did."""
-        return f"{self.topics}:{self._tag(PEOPLE)}"
+        """The key of the action log."""
+        return f"{self.topics}:{self._tag(ACTIONS)}"
 
     @property
     def policy(self) -> str:
         """The key of the digest of the policy that was recorded last; beside the record."""
-        return f"{self.topics}:policy:{self._tag(PEOPLE)}"
+        return f"{self.topics}:policy:{self._tag(ACTIONS)}"
 
     def _tag(self, topic: str) -> str:
         name = place_of(topic).removesuffix(FIRST)

@@ -1,4 +1,4 @@
-"""The record of what people did, where it is written: in Redis, before the effect and behind it."""
+"""The action log, where it is written: in Redis, before the effect and behind it."""
 
 from __future__ import annotations
 

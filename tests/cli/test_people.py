@@ -158,9 +158,10 @@ def test_follow(record: Record) -> None:
     options = ["--follow", "--interval", "10ms", "--json", "--principal", "*"]
     with subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True) as tail:
         assert tail.stdout is not None
+        lines = tail.stdout
 
         def printed() -> tuple[str, str]:
-            line = json.loads(tail.stdout.readline())
+            line = json.loads(lines.readline())
             return line["method"], line["outcome"]
 
         try:

@@ -79,7 +79,7 @@ def dead_letter(house: House, timer_id: str) -> str:
     key = f"timers_dead:{TOPIC}"
 
     def found() -> str:
-        letters = house.stage.client.xrange(key)
+        letters: Any = house.stage.client.xrange(key)
         return next((name.decode() for name, said in letters if said[b"timer_id"] == timer_id.encode()), "")
 
     return eventually(found, f"{timer_id} is dead")
@@ -175,11 +175,11 @@ def test_the_record_says_exactly_what_was_done(house: House) -> None:
 
 def test_what_can_t_be_recorded_does_not_happen(house: House) -> None:
     """Whatever is in the record's place."""
-    key = "timers_topics:people"
+    key = "timers_topics:actions"
     house.stage.client.rename(key, f"{key}:aside")
     house.stage.client.set(key, "x")
     with house.client("alice") as alice:
-        with pytest.raises(CallError, match="timers_topics:people"):
+        with pytest.raises(CallError, match="timers_topics:actions"):
             alice.topics.pause(TOPIC)
         assert not alice.topics.get(TOPIC).paused
     house.stage.client.rename(f"{key}:aside", key)

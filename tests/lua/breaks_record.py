@@ -1,4 +1,4 @@
-"""One-line breaks of the record of what people did, and the scenarios that notice each."""
+"""One-line breaks of the action log, and the scenarios that notice each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""lua/people/record.lua: the record of what people did is appended to, trimmed, and names a policy once."""
+"""lua/people/record.lua: the action log is appended to, trimmed, and names a policy once."""
 
 from __future__ import annotations
 

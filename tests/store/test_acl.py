@@ -156,7 +156,7 @@ async def recurring(way: Server) -> None:
 
 
 async def recorded(way: Server) -> None:
-    """The record of what people did."""
+    """The action log."""
     record = RedisActions(way)
     entry = await record.append(Action("token:a", "operate", "PauseTopic", "t"))
     assert await record.append(Action("relay", "admin", "TakeOverPolicy", "*"), once=entry)

@@ -13,7 +13,6 @@ import grpc
 import pytest
 from google.protobuf import message_factory
 from google.protobuf.descriptor import MethodDescriptor
-from google.protobuf.message import Message
 
 from relay.client.calls.channel import METHODS as CLIENT
 from relay.core.trust.actions import Action
@@ -61,7 +60,7 @@ def by_hand(method: MethodDescriptor) -> bool:
     return changes and (verb in (OPERATE, AccessVerb.ADMIN) or method.name in BY_APPLICATIONS)
 
 
-def request_of(method: MethodDescriptor, topic: str) -> Message:
+def request_of(method: MethodDescriptor, topic: str) -> Any:
     found: Any = message_factory.GetMessageClass(method.input_type)(**REQUESTS[method.name], note="why")
     if method.name == "PutRecurrence":
         found.recurrence.topic = topic

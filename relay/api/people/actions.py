@@ -32,7 +32,7 @@ class Actions:  # see 0110
         self._principal = principal
 
     def by(self, principal: Principal) -> Actions:
-        """The same for what a principal does that is no caller."""
+        """The same for what a principal does that does not call."""
         return Actions(self._store, self._relay, principal)
 
     def record(self, verb: AccessVerb, method: str, topic: str, thing: str = "", note: str = "") -> Recording:
@@ -93,7 +93,7 @@ class Recording:
             await self._store.append(action)
         except ServiceError as unsaid:
             log.warning(
-                "an action has ended, and the record of what people did does not say how",
+                "an action has ended, and the action log does not say how",
                 extra={
                     "principal": action.principal,
                     "method": action.method,

@@ -1,4 +1,4 @@
-"""How things stand, in a few words: for the record of what people did."""
+"""How things stand, in a few words: for the action log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`relay journal tail --people`: reads the record of what people did and prints a line for each action."""
+"""`relay journal tail --people`: reads the action log and prints a line for each action."""
 
 from __future__ import annotations
 

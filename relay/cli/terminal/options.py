@@ -40,9 +40,7 @@ Durability = Annotated[
 ]
 Note = Annotated[
     str,
-    typer.Option(
-        "--note", metavar="TEXT", help="Why, for the record of what people did: see journal tail --people."
-    ),
+    typer.Option("--note", metavar="TEXT", help="Why, for the action log: see journal tail --people."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")]

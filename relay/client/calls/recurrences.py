@@ -32,7 +32,7 @@ class Recurrences:
     Every method raises `CallError`; an `InvalidArgument` names the argument. Those that are about one
     recurrence raise `NotFound` where there is no such recurrence, but for `get` and `delete`. `durability`
     says what must hold when the method returns, as for `RelayClient.schedule`, and `note` why something is
-    changed, in at most 1,024 bytes, for the record of what people did.
+    changed, in at most 1,024 bytes, for the action log.
 
     >>> async for recurrence in client.recurrences.list("reports", paused=True):
     ...     await client.recurrences.resume("reports", recurrence.recurrence_id)

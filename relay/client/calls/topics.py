@@ -38,7 +38,7 @@ class Topics:
 
     Every method raises `CallError`; an `InvalidArgument` names the field. `durability` says what must hold
     when the method returns, as for `RelayClient.schedule`, and `note` why something is changed, in at most
-    1,024 bytes, for the record of what people did.
+    1,024 bytes, for the action log.
 
     >>> async for letter in topics.dead_letters("invoices", DeadLetterFilter(reason="attempts")):
     ...     await topics.redrive("invoices", [letter.dead_id])

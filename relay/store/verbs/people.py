@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from relay.store.keys import PEOPLE
+from relay.store.keys import ACTIONS
 from relay.store.server.scripts import Argument, Call
 from relay.store.verbs.terms import Mixed, Words, by_hand
 
@@ -49,8 +49,8 @@ def purge(topic: str, dead_ids: Sequence[str]) -> Call[int]:
 
 
 def record(keep: int, once: str, written: Sequence[Argument]) -> Call[Mixed]:
-    """Append to the record of what people did. The reply: the entry's id, how many were removed."""
-    return Call("people/record", PEOPLE, (keep, once, *written))
+    """Append to the action log. The reply: the entry's id, how many were removed."""
+    return Call("people/record", ACTIONS, (keep, once, *written))
 
 
 def trim(topic: str, max_count: int, max_age: int) -> Call[int]:

@@ -126,10 +126,10 @@ PARKED = counter(
 JOURNAL_TRIMMED = counter(
     "relay.journal.trimmed", "{record}", "Records of the journal removed by journal_max_length."
 )
-PEOPLE_TRIMMED = counter(
-    "relay.people.trimmed",
+ACTIONS_TRIMMED = counter(
+    "relay.actions.trimmed",
     "{entry}",
-    "Entries of the record of what people did, removed by people_max_length.",
+    "Entries of the action log, removed by action_log_max_length.",
     (),
 )
 UNHEARD = counter(

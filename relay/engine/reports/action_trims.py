@@ -1,4 +1,4 @@
-"""Counts and logs that the record of what people did has dropped its oldest entries."""
+"""Counts and logs that the action log has dropped its oldest entries."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 
 from relay.engine.clock import Clock
 from relay.engine.reports.throttled_log import ThrottledLog
-from relay.telemetry.metrics.catalogue import PEOPLE_TRIMMED
+from relay.telemetry.metrics.catalogue import ACTIONS_TRIMMED
 from relay.telemetry.metrics.instruments import Instruments
 
 INTERVAL = 60.0
@@ -15,7 +15,7 @@ INTERVAL = 60.0
 log = logging.getLogger(__name__)
 
 
-class PeopleTrims:
+class ActionTrims:
     """Counts every trim, and logs trims at an interval."""
 
     def __init__(self, instruments: Instruments, clock: Clock) -> None:
@@ -24,9 +24,9 @@ class PeopleTrims:
 
     def __call__(self, count: int) -> None:
         """Note that `count` entries were dropped."""
-        self._instruments.count(PEOPLE_TRIMMED, n=count)
+        self._instruments.count(ACTIONS_TRIMMED, n=count)
         if dropped := self._throttled.add("", count):
             log.warning(
-                "the record of what people did has dropped its oldest entries, as people_max_length asks",
+                "the action log has dropped its oldest entries, as action_log_max_length asks",
                 extra={"count": dropped},
             )
