@@ -19,6 +19,7 @@ from relay.core.trust.actions import Action
 from relay.store.keys import KeyNames
 from relay.store.server.server import Server
 from relay.store.timeline.actions import RedisActions
+from tests.docs import pages
 from tests.keyspace import Keyspace
 from tests.servers import RunningServer
 
@@ -136,6 +137,25 @@ def test_chosen(record: Record, options: tuple[str, ...], topics: list[str] | No
         assert (result.exit_code, "nobody did anything" in result.stderr) == (3, True), result.output
     else:
         assert [line["topic"] for line in record.lines(*options)] == topics
+
+
+def test_a_user_who_may_only_read_it(record: Record) -> None:
+    """The rights that the page lists suffice, and none of them is there for nothing."""
+    (block,) = pages.run_by(__file__)
+    _, _, name, *rules = block.text.replace("timers_topics", record.keys.topics).split()
+    record.done(PAUSE, "paused")
+    host = record.server.url.rpartition("/")[0].rpartition("@")[2].removeprefix("redis://")
+    said = {"url": f"redis://{name}:a-long-password@{host}", "topics_key": record.keys.topics}
+    record.config.write_text(json.dumps({"redis": said}))
+    with record.server.client() as client:
+        for left_out in (
+            None,
+            *(each for each in rules if each.startswith(("+xrev", "+time", "+info", "~"))),
+        ):
+            client.execute_command("ACL", "DELUSER", name)
+            client.execute_command("ACL", "SETUSER", name, *(each for each in rules if each != left_out))
+            assert (record.tail().exit_code == 0) is (left_out is None), left_out
+        client.execute_command("ACL", "DELUSER", name)
 
 
 @pytest.mark.parametrize(
