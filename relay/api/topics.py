@@ -69,7 +69,7 @@ class TopicCalls:
             duration = validate.delay(times.length("duration", request.duration), "duration")
         async with self._record("PauseTopic", topic, request.note) as action:
             with self._durably(topic, request.durability) as level:
-                await action.begin(brief.pause(await self._engine.stats(topic)))
+                await action.begin(brief.pause(await self._topics.stats(topic)))
                 if await self._topics.pause(topic, until=until, duration=duration) is None:
                     raise InvalidField(end or "until", "is past; give a later end, or none")
             stats = await self._engine.stats(topic)
@@ -81,7 +81,7 @@ class TopicCalls:
         topic = self._name(AccessVerb.OPERATE, request.topic)
         async with self._record("ResumeTopic", topic, request.note) as action:
             with self._durably(topic, request.durability) as level:
-                await action.begin(brief.pause(await self._engine.stats(topic)))
+                await action.begin(brief.pause(await self._topics.stats(topic)))
                 await self._topics.resume(topic)
             stats = await self._engine.stats(topic)
             action.after = brief.pause(stats)
@@ -91,7 +91,7 @@ class TopicCalls:
         """Begin to move a topic into another number of partitions. Raises `InvalidField`."""
         topic = self._name(AccessVerb.OPERATE, request.topic)
         async with self._record("ReshardTopic", topic, request.note) as action:
-            await action.begin(brief.partitions(await self._engine.stats(topic)))
+            await action.begin(brief.partitions(await self._topics.stats(topic)))
             await self._engine.reshard(topic, request.partitions, rate=request.max_rate)
             stats = await self._engine.stats(topic)
             action.after = brief.partitions(stats)
@@ -123,7 +123,7 @@ class TopicCalls:
         dead_ids = _dead_ids(request.dead_ids)
         async with self._record("RedriveDeadLetters", topic, request.note, brief.names(dead_ids)) as action:
             with self._durably(topic, request.durability) as level:
-                await action.begin(brief.dead(await self._engine.stats(topic)))
+                await action.begin(brief.dead(await self._topics.stats(topic)))
                 changes = await self._engine.redrive(topic, dead_ids)
             action.after = ", ".join(
                 f"{count} {REDRIVEN_WORDS[change]}" for change, count in Counter(changes).items()
@@ -138,7 +138,7 @@ class TopicCalls:
         dead_ids = _dead_ids(request.dead_ids)
         async with self._record("PurgeDeadLetters", topic, request.note, brief.names(dead_ids)) as action:
             with self._durably(topic, request.durability) as level:
-                await action.begin(brief.dead(await self._engine.stats(topic)))
+                await action.begin(brief.dead(await self._topics.stats(topic)))
                 purged = await self._topics.purge(topic, dead_ids)
             action.after = f"{purged} purged"
         return pb.PurgeDeadLettersResponse(purged=purged, reached=replies.reached(level))

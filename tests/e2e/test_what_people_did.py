@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from relay.client import CallError, Credentials, SyncRelayClient
+from relay.client import CallError, ChangeResult, Credentials, SyncRelayClient
 from relay.trust import tokens
+from tests.e2e import test_sealing
 from tests.worlds.relay.processes import Ran, Relay, command
 from tests.worlds.relay.stage import Stage
 from tests.worlds.waiting import PATIENCE, eventually
@@ -277,3 +278,15 @@ def test_the_audit_has_a_page_of_it(house: House) -> None:
         ("SCHEDULED", ""),
         ("PAUSED", "token:alice"),
     ]
+
+
+def test_a_timer_that_does_not_open_is_run_all_the_same(stage: Stage) -> None:
+    """The log wants to know when it was due, and never what is in it."""
+    sealing = stage.relay("sealing", settings=test_sealing.sealing(test_sealing.keyring(stage, "k1")))
+    other = stage.relay("other")
+    with SyncRelayClient(sealing.target, timeout=PATIENCE) as client:
+        client.schedule(TOPIC, b"secret", timer_id="late", delay=3600)
+    with SyncRelayClient(other.target, timeout=PATIENCE) as client:
+        assert client.run_timer(TOPIC, "late").result is ChangeResult.RUN
+    (action,) = recorded(stage)
+    assert (action["before"], action["after"]) == ("sealed with a key that this relay lacks", "due now")
