@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import platform
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -18,17 +19,22 @@ from anyio.abc import TaskGroup
 from relay import __version__
 from relay.api.access import Access
 from relay.api.call_time import CallTime
+from relay.api.people.actions import Actions
+from relay.api.people.policy_record import PolicyRecord
 from relay.api.recurring.calendars import CalendarCalls
 from relay.api.recurring.calls import RecurrenceCalls
 from relay.core.endpoints.secrets import mask
 from relay.core.errors import CannotListen, ServiceError, StoreUnavailable
 from relay.core.journal import Journals
 from relay.core.ports import Stores
+from relay.core.trust.access import AccessPolicy
+from relay.core.trust.actions import RELAY
 from relay.declared.applying import apply
 from relay.declared.reading import Declared, read_declared
 from relay.engine.clock import SystemClock
 from relay.engine.engine import Engine
 from relay.engine.event_loop import loop_factory, recent_stall
+from relay.engine.reports.action_trims import ActionTrims
 from relay.engine.reports.hint_refusals import HintRefusals
 from relay.engine.reports.journal_trims import JournalTrims
 from relay.listeners import Listeners, listeners
@@ -50,6 +56,7 @@ from relay.store.server.connect import guess
 from relay.store.server.fitness import check_durability, check_server
 from relay.store.server.hints import RedisHints
 from relay.store.server.server import Server, ServerReports
+from relay.store.timeline.actions import RedisActions
 from relay.store.timeline.calendars import RedisCalendars
 from relay.store.timeline.clocks import RedisClocks
 from relay.store.timeline.redis_store import RedisStore
@@ -138,7 +145,9 @@ async def serve(settings: Settings, started: Started | None = None) -> None:
         count = metrics.instruments
         watch = Watch(partial(taken_over, count))
         proving = listeners(settings, count, watch)
-        access = access_by(settings, watch, metrics)
+        policy_record = PolicyRecord()
+        access = access_by(settings, watch, metrics, policy_record)
+        access.actions = actions_by(settings, server, count)
         tracing.late = count.late
         hints = RedisHints(server, on_refused_hint=HintRefusals(count, SystemClock(), "SUBSCRIBE"))
         policies = settings.policies()
@@ -158,6 +167,7 @@ async def serve(settings: Settings, started: Started | None = None) -> None:
                 tasks.start_soon(watch.run)
                 tasks.start_soon(proving.run)
                 tasks.start_soon(layouts.run)
+                tasks.start_soon(policy_record.run, access.actions)
                 await tasks.start(engine.run)
                 if keyring is not None:
                     tasks.start_soon(keyring.run)
@@ -169,7 +179,8 @@ async def serve(settings: Settings, started: Started | None = None) -> None:
                 web = partial(serve_http, bounds=settings.http.bounds, count=refused, tls=proving.http_tls)
                 http = await tasks.start(web, answers, settings.http.listen)
                 call_time = CallTime(settings.call_timeout, recent_stall)
-                if await unless_told_to_stop(signals, partial(declare, declared, engine)) is None:
+                by_itself = access.actions.by(RELAY)
+                if await unless_told_to_stop(signals, partial(declare, declared, engine, by_itself)) is None:
                     tasks.cancel_scope.cancel()
                     return
                 json_api = await start_api(tasks, engine, count, settings, call_time, proving, access)
@@ -218,15 +229,27 @@ def taken_over(count: Instruments, setting: str, taken: bool) -> None:
     count.count(FILES_TAKEN_OVER if taken else FILES_REFUSED, setting)
 
 
-def access_by(settings: Settings, watch: Watch, metrics: Metrics) -> Access:
+def access_by(settings: Settings, watch: Watch, metrics: Metrics, record: PolicyRecord) -> Access:
     """What callers may do, by the policy in the file that the settings name, and from then on by the one
     that it holds. Raises `BadFile`."""
     access = Access(denied=partial(metrics.instruments.count, DENIED))
     if settings.policy_file:
-        file = PolicyFile(Path(settings.policy_file), access.use)
+        path = Path(settings.policy_file)
+
+        def use(policy: AccessPolicy) -> None:
+            access.use(policy)
+            record.hear(str(path), policy.digest)
+
+        file = PolicyFile(path, use)
         metrics.gauges.policy_stale = lambda: file.stale
         watch.add(file.source)
     return access
+
+
+def actions_by(settings: Settings, server: Server, count: Instruments) -> Actions:
+    """What records what people do."""
+    keeps, trimmed = settings.action_log_max_length, ActionTrims(count, SystemClock())
+    return Actions(RedisActions(server, keeps=keeps, trimmed=trimmed), platform.node())
 
 
 def open_server(settings: Settings, metrics: Metrics) -> Server:
@@ -430,9 +453,10 @@ def contents_by(settings: Settings, keyring: FileKeyring | None) -> Contents:
     return Contents(keyring, settings.policies().seals)
 
 
-async def declare(declared: Declared, engine: Engine) -> str:
+async def declare(declared: Declared, engine: Engine, actions: Actions) -> str:
     """Put recurrences and calendars. Raises `SettingsError`."""
-    await apply(declared, RecurrenceCalls(engine), CalendarCalls(engine))
+    access = Access(actions=actions)
+    await apply(declared, RecurrenceCalls(engine, access), CalendarCalls(engine, access))
     return "done"
 
 

@@ -2,14 +2,15 @@
 -- prelude and the script, and does nothing by itself. Elsewhere it is left out, and JOURNAL is nil.
 --
 -- KEYS[#KEYS] journal STREAM  one entry a call, with one field, 'b': a relay.journal.v1.Batch
--- ARGV[#ARGV] how many changes it keeps at least; it drops whole entries
+-- ARGV[#ARGV] how many changes it keeps at least; it drops whole entries. Behind a space, who asks for it, if a person does
 --
 -- A script notes each change that it is going to make, and appends them in one entry before it makes the first:
 -- where Redis refuses the entry, nothing has happened. What has to go before the entry asks `may_append` first.
 -- docs/reference/journal.md says which kind has which fields.
 
 JOURNAL = KEYS[#KEYS]
-local KEEP = tonumber(table.remove(ARGV))
+local KEEP, BY = string.match(table.remove(ARGV), '^(%d+) ?(.*)$')
+KEEP = tonumber(KEEP)
 local changes, trimmed = {}, 0
 
 local SCHEDULED, REPLACED, CLAIMED, RECEIVED, EXTENDED, ACKED, NACKED, RELEASED = 1, 2, 3, 4, 5, 6, 7, 8
@@ -73,7 +74,8 @@ do
 
   local BATCH_VERSION, BATCH_NOW, BATCH_FIRST, BATCH_LAST =
     tag(1, VARINT), tag(2, FIXED64), tag(3, FIXED64), tag(4, FIXED64)
-  local BATCH_NONCE, BATCH_SCORE, BATCH_HAND_OVER = tag(5, BYTES), tag(6, FIXED64), tag(8, BYTES)
+  local BATCH_NONCE, BATCH_SCORE, BATCH_HAND_OVER, BATCH_BY =
+    tag(5, BYTES), tag(6, FIXED64), tag(8, BYTES), tag(9, BYTES)
   local HEAD = '<c1Bc1I8c1I8c1I8' -- how an entry begins: version, time, and the numbers of its first and last change
   local FIRST_AT, LAST_AT, HEAD_SIZE = 13, 22, 29
   local BEGINS = BATCH_VERSION .. '\1' .. BATCH_NOW
@@ -82,7 +84,7 @@ do
   function batch_of(now_us, first, last, nonce, score, hand_over)
     local head = struct.pack(HEAD, BATCH_VERSION, 1, BATCH_NOW, now_us, BATCH_FIRST, first, BATCH_LAST, last)
     local claim = bytes(BATCH_NONCE, nonce) .. (score and double(BATCH_SCORE, score) or '')
-    return head .. claim .. bytes(BATCH_HAND_OVER, hand_over) .. table.concat(changes)
+    return head .. claim .. bytes(BATCH_HAND_OVER, hand_over) .. bytes(BATCH_BY, BY) .. table.concat(changes) -- @rule who-asked-is-noted
   end
 
   -- The numbers of the first and the last change in an entry; 0 if it is not ours.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from relay.api.people.actions import Actions
 from relay.core import validate
 from relay.core.errors import Denied
 from relay.core.trust.access import AccessPolicy
@@ -17,13 +18,18 @@ log = logging.getLogger(__name__)
 class Access:  # see 0107
     """What `policy` says about the caller of the running task. Without a policy everything is allowed.
 
-    `denied` is called with the verb of each call that is denied.
+    `denied` is called with the verb of each call that is denied. `actions` records what callers change by
+    calls that were allowed.
     """
 
     def __init__(
-        self, policy: AccessPolicy | None = None, denied: Callable[[str], None] = lambda _: None
+        self,
+        policy: AccessPolicy | None = None,
+        denied: Callable[[str], None] = lambda _: None,
+        actions: Actions | None = None,
     ) -> None:
         self.policy = policy
+        self.actions = actions or Actions()
         self._denied = denied
 
     def use(self, policy: AccessPolicy) -> None:

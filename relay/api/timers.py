@@ -12,9 +12,10 @@ from relay.api import replies, translate
 from relay.api.access import Access
 from relay.api.columns import RequestColumns, tell
 from relay.api.intents import on_conflict
+from relay.api.people import brief
 from relay.api.specs import Specs
 from relay.core import validate
-from relay.core.errors import InvalidField, ServiceError, TimerNotFound
+from relay.core.errors import ContentSealed, InvalidField, ServiceError, TimerNotFound
 from relay.core.ports import MAX_PER_CALL
 from relay.core.timers import Change, TimerState
 from relay.core.trust.verbs import AccessVerb
@@ -125,13 +126,24 @@ class TimerCalls:  # see 0046
     async def run_timer(self, request: service.RunTimerRequest) -> service.RunTimerResponse:
         """Make one timer due now."""
         topic, timer_id = self._names(AccessVerb.OPERATE, request)
-        with self._engine.durably(topic, translate.durability(request.durability)) as level:
-            change, under_way = await self._engine.run_timer(topic, timer_id)
-        if change is Change.GONE:
-            raise TimerNotFound.of(topic, timer_id, self._engine.dispatch(topic).told)
+        actions = self._access.actions
+        async with actions.record(AccessVerb.OPERATE, "RunTimer", topic, timer_id, request.note) as action:
+            with self._engine.durably(topic, translate.durability(request.durability)) as level:
+                await action.begin(await self._standing(topic, timer_id))
+                change, under_way = await self._engine.run_timer(topic, timer_id)
+            if change is Change.GONE:
+                raise TimerNotFound.of(topic, timer_id, self._engine.dispatch(topic).told)
+            action.after = "being delivered" if under_way else "due now"
         return service.RunTimerResponse(
             result=replies.RESULTS[change], delivery_under_way=under_way, reached=replies.reached(level)
         )
+
+    async def _standing(self, topic: str, timer_id: str) -> str:
+        """When a timer is due, in words; also of one whose content does not open here, which may be run."""
+        try:
+            return brief.timer(await self._engine.get(topic, timer_id))
+        except ContentSealed:
+            return brief.SEALED
 
     async def get(self, request: service.GetTimerRequest) -> service.GetTimerResponse:
         """Read one timer."""

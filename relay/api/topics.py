@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
 from relay.api import replies, times, translate
 from relay.api.access import Access
+from relay.api.people import brief
+from relay.api.people.actions import Recording
 from relay.core import validate
 from relay.core.dispatch import Dispatch, DispatchState
 from relay.core.durability import Durability
@@ -27,6 +30,7 @@ REDRIVEN = {
     Change.GONE: pb.REDRIVE_RESULT_NOT_FOUND,
     Change.UNCHANGED: pb.REDRIVE_RESULT_CONFLICT,
 }
+REDRIVEN_WORDS = {Change.RUN: "redriven", Change.GONE: "not found", Change.UNCHANGED: "in conflict"}
 
 
 class TopicCalls:
@@ -63,23 +67,35 @@ class TopicCalls:
             until = validate.due(times.instant("until", request.until), "until")
         elif end == "duration":
             duration = validate.delay(times.length("duration", request.duration), "duration")
-        with self._durably(topic, request.durability) as level:
-            if await self._topics.pause(topic, until=until, duration=duration) is None:
-                raise InvalidField(end or "until", "is past; give a later end, or none")
-        return pb.PauseTopicResponse(topic=await self._stats(topic), reached=replies.reached(level))
+        async with self._record("PauseTopic", topic, request.note) as action:
+            with self._durably(topic, request.durability) as level:
+                await action.begin(brief.pause(await self._topics.stats(topic)))
+                if await self._topics.pause(topic, until=until, duration=duration) is None:
+                    raise InvalidField(end or "until", "is past; give a later end, or none")
+            stats = await self._engine.stats(topic)
+            action.after = brief.pause(stats)
+        return pb.PauseTopicResponse(topic=self._shown(stats), reached=replies.reached(level))
 
     async def resume(self, request: pb.ResumeTopicRequest) -> pb.ResumeTopicResponse:
         """End a pause."""
         topic = self._name(AccessVerb.OPERATE, request.topic)
-        with self._durably(topic, request.durability) as level:
-            await self._topics.resume(topic)
-        return pb.ResumeTopicResponse(topic=await self._stats(topic), reached=replies.reached(level))
+        async with self._record("ResumeTopic", topic, request.note) as action:
+            with self._durably(topic, request.durability) as level:
+                await action.begin(brief.pause(await self._topics.stats(topic)))
+                await self._topics.resume(topic)
+            stats = await self._engine.stats(topic)
+            action.after = brief.pause(stats)
+        return pb.ResumeTopicResponse(topic=self._shown(stats), reached=replies.reached(level))
 
     async def reshard(self, request: pb.ReshardTopicRequest) -> pb.ReshardTopicResponse:
         """Begin to move a topic into another number of partitions. Raises `InvalidField`."""
         topic = self._name(AccessVerb.OPERATE, request.topic)
-        await self._engine.reshard(topic, request.partitions, rate=request.max_rate)
-        return pb.ReshardTopicResponse(topic=await self._stats(topic))
+        async with self._record("ReshardTopic", topic, request.note) as action:
+            await action.begin(brief.partitions(await self._topics.stats(topic)))
+            await self._engine.reshard(topic, request.partitions, rate=request.max_rate)
+            stats = await self._engine.stats(topic)
+            action.after = brief.partitions(stats)
+        return pb.ReshardTopicResponse(topic=self._shown(stats))
 
     async def list_dead(self, request: pb.ListDeadLettersRequest) -> pb.ListDeadLettersResponse:
         """Read one page of dead letters. Raises `InvalidField`."""
@@ -104,8 +120,14 @@ class TopicCalls:
     async def redrive(self, request: pb.RedriveDeadLettersRequest) -> pb.RedriveDeadLettersResponse:
         """Bring dead letters back to life. Raises `InvalidField`."""
         topic = self._name(AccessVerb.OPERATE, request.topic)
-        with self._durably(topic, request.durability) as level:
-            changes = await self._engine.redrive(topic, _dead_ids(request.dead_ids))
+        dead_ids = _dead_ids(request.dead_ids)
+        async with self._record("RedriveDeadLetters", topic, request.note, brief.names(dead_ids)) as action:
+            with self._durably(topic, request.durability) as level:
+                await action.begin(brief.dead(await self._topics.stats(topic)))
+                changes = await self._engine.redrive(topic, dead_ids)
+            action.after = ", ".join(
+                f"{count} {REDRIVEN_WORDS[change]}" for change, count in Counter(changes).items()
+            )
         return pb.RedriveDeadLettersResponse(
             results=[REDRIVEN[change] for change in changes], reached=replies.reached(level)
         )
@@ -113,12 +135,19 @@ class TopicCalls:
     async def purge(self, request: pb.PurgeDeadLettersRequest) -> pb.PurgeDeadLettersResponse:
         """Remove dead letters for good. Raises `InvalidField`."""
         topic = self._name(AccessVerb.OPERATE, request.topic)
-        with self._durably(topic, request.durability) as level:
-            purged = await self._topics.purge(topic, _dead_ids(request.dead_ids))
+        dead_ids = _dead_ids(request.dead_ids)
+        async with self._record("PurgeDeadLetters", topic, request.note, brief.names(dead_ids)) as action:
+            with self._durably(topic, request.durability) as level:
+                await action.begin(brief.dead(await self._topics.stats(topic)))
+                purged = await self._topics.purge(topic, dead_ids)
+            action.after = f"{purged} purged"
         return pb.PurgeDeadLettersResponse(purged=purged, reached=replies.reached(level))
 
     def _durably(self, topic: str, asked: str) -> AbstractContextManager[Durability]:
         return self._engine.durably(topic, translate.durability(asked))
+
+    def _record(self, method: str, topic: str, note: str, thing: str = "") -> Recording:
+        return self._access.actions.record(AccessVerb.OPERATE, method, topic, thing, note)
 
     def _name(self, verb: AccessVerb, topic: str) -> str:
         """The topic's name, if the caller may do this to it."""
@@ -134,7 +163,10 @@ class TopicCalls:
             return pb.Topic(topic=topic, error=str(failure))
 
     async def _stats(self, topic: str) -> pb.Topic:
-        return _topic(await self._engine.stats(topic), self._engine.dispatch(topic))
+        return self._shown(await self._engine.stats(topic))
+
+    def _shown(self, stats: TopicStats) -> pb.Topic:
+        return _topic(stats, self._engine.dispatch(stats.topic))
 
 
 def _page_size(size: int, most: int) -> int:

@@ -21,6 +21,7 @@ from relay.client.errors import InvalidArgument
 Seconds: TypeAlias = float | timedelta
 """A span of time: a number of seconds, or a `timedelta`."""
 
+MAX_NOTE_BYTES = 1_024
 MAX_NAME_BYTES = 256
 MAX_HEADER_BYTES = 64 * 1024
 MAX_OUTSTANDING = 100_000
@@ -73,6 +74,13 @@ def check_text(value: str, field: str) -> int:
         return len(value.encode())
     except UnicodeEncodeError:
         raise InvalidArgument(f"{field} must be encodable as UTF-8", field=field) from None
+
+
+def check_note(value: str) -> str:
+    """Require at most 1,024 bytes of text. Raises `InvalidArgument`."""
+    if (size := check_text(value, "note")) > MAX_NOTE_BYTES:
+        raise InvalidArgument(f"note has {size} bytes; at most {MAX_NOTE_BYTES:,} are allowed", field="note")
+    return value
 
 
 def check_payload(value: bytes | bytearray | memoryview) -> bytes:

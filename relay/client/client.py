@@ -185,13 +185,14 @@ class RelayClient(RecurringHandlers):
         )
 
     async def run_timer(
-        self, topic: str, timer_id: str, *, durability: str = "", timeout: float | None = None
+        self, topic: str, timer_id: str, *, note: str = "", durability: str = "", timeout: float | None = None
     ) -> TimerChange:
         """Make a waiting timer due now, even one that waits for its next attempt.
 
         The `result` is RUN, IN_FLIGHT if the timer is being delivered, or NOT_FOUND, which is never raised.
+        `note` says why, in at most 1,024 bytes, for the action log.
         """
-        return await self._run(timer_calls.run_timer(topic, timer_id, durability, self._limit(timeout)))
+        return await self._run(timer_calls.run_timer(topic, timer_id, note, durability, self._limit(timeout)))
 
     async def recur(
         self,
@@ -199,6 +200,7 @@ class RelayClient(RecurringHandlers):
         *,
         topic: str,
         if_version: int | None = None,
+        note: str = "",
         durability: str = "",
         timeout: float | None = None,
         **options: Unpack[RecurOptions],
@@ -217,13 +219,14 @@ class RelayClient(RecurringHandlers):
         A recurrence with this id is replaced, and one that is like this already is left as it is: any number
         of replicas may call this as they start. With `if_version` it is replaced only if it has that version
         (0: only if there is none); otherwise `FailedPrecondition` is raised, which after an answer that got
-        lost may be the call's own doing. `InvalidArgument` names the argument.
+        lost may be the call's own doing. `InvalidArgument` names the argument. `note` says why, in at most
+        1,024 bytes, for the action log.
 
         >>> await client.recur("nightly", topic="reports", cron="0 3 * * *", zone="Europe/Berlin")
         """
         limit = self._limit(timeout)
         return await self._run(
-            recurrence_calls.put(topic, recurrence_id, options, if_version, durability, limit)
+            recurrence_calls.put(topic, recurrence_id, options, if_version, note, durability, limit)
         )
 
     async def get(self, topic: str, timer_id: str, *, timeout: float | None = None) -> Timer | None:

@@ -129,10 +129,10 @@ class SyncRelayClient:
         )
 
     def run_timer(
-        self, topic: str, timer_id: str, *, durability: str = "", timeout: float | None = None
+        self, topic: str, timer_id: str, *, note: str = "", durability: str = "", timeout: float | None = None
     ) -> TimerChange:
         """See `RelayClient.run_timer`."""
-        return self._run(timer_calls.run_timer(topic, timer_id, durability, self._limit(timeout)))
+        return self._run(timer_calls.run_timer(topic, timer_id, note, durability, self._limit(timeout)))
 
     def recur(
         self,
@@ -140,13 +140,16 @@ class SyncRelayClient:
         *,
         topic: str,
         if_version: int | None = None,
+        note: str = "",
         durability: str = "",
         timeout: float | None = None,
         **options: Unpack[RecurOptions],
     ) -> PutRecurrence:
         """See `RelayClient.recur`."""
         return self._run(
-            recurrence_calls.put(topic, recurrence_id, options, if_version, durability, self._limit(timeout))
+            recurrence_calls.put(
+                topic, recurrence_id, options, if_version, note, durability, self._limit(timeout)
+            )
         )
 
     def get(self, topic: str, timer_id: str, *, timeout: float | None = None) -> Timer | None:

@@ -67,6 +67,18 @@ HAND_OVERS = frozenset({RecordKind.LEFT, RecordKind.ARRIVED, RecordKind.RETURNED
 """The kinds by which a timer goes from one partition to another."""
 
 
+BY_HAND = frozenset(
+    {
+        RecordKind.RUN,
+        RecordKind.REDRIVEN,
+        RecordKind.PURGED,
+        RecordKind.PAUSED,
+        RecordKind.RESUMED,
+        RecordKind.CHANGED,
+    }
+)
+"""The kinds that people ask for."""
+
 RECURRING = frozenset({RecordKind.TICKED, RecordKind.CHANGED})
 """The kinds that are about a recurrence, whose name then stands in the timer's place."""
 
@@ -110,7 +122,8 @@ class JournalRecord:
     """One thing that happened to one timer. Fields that its kind does not have are empty or 0.
 
     `hand_over` names the batch that went from one partition to another, see `HandOver`; a `dead_id` beside it
-    says that it is a dead letter which did, and `previous_dead_id` what that was called before.
+    says that it is a dead letter which did, and `previous_dead_id` what that was called before. `principal`
+    is who asked for it, where a person did and is known.
 
     `nonce` is that of the lease that this is about, `occurrence` that of the first claim; CLAIMED has both.
     `attempts` and `claims` are the counts so far. `score` is when the timer is next claimed or its lease
@@ -137,6 +150,7 @@ class JournalRecord:
     count: int = 0
     hand_over: str = ""
     previous_dead_id: str = ""
+    principal: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ SEALED = "relay-sealed"
 """The header by which a stored content says that it is sealed, and with which key. Callers may not."""
 MAX_OUTSTANDING = 100_000
 MAX_REASON_BYTES = 1024
+MAX_NOTE_BYTES = 1024
 
 
 def name(field: str, value: str) -> str:
@@ -85,6 +86,13 @@ def headers(value: Mapping[str, str]) -> Mapping[str, str]:
         size += _size("headers", key) + _size("headers", text)
     if size > MAX_HEADER_BYTES:
         raise InvalidField("headers", f"are {size} bytes long; at most {MAX_HEADER_BYTES} are allowed")
+    return value
+
+
+def note(value: str) -> str:
+    """Check what a person says about a change: at most 1,024 bytes, or nothing. Raises `InvalidField`."""
+    if (size := _size("note", value)) > MAX_NOTE_BYTES:
+        raise InvalidField("note", f"is {size} bytes long; at most {MAX_NOTE_BYTES:,} are allowed")
     return value
 
 

@@ -716,6 +716,14 @@ class Settings(BaseSettings):
         "[policy.md](../how-to/policy.md). Empty lets every caller do everything. A changed file is in use "
         "within seconds; one that can't be used leaves the policy before it in force, and refuses the start.",
     )
+    action_log_max_length: Whole = field(
+        100_000,
+        "entries",
+        "The entries that the action log keeps, two for each action, of about 400 bytes each. "
+        "Older ones are dropped, counted and logged. See [what-people-did.md](../how-to/what-people-did.md).",
+        ge=100,
+        le=10_000_000,
+    )
     sealing: SealingSettings = SealingSettings()
 
     @classmethod

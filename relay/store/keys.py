@@ -13,6 +13,9 @@ FIRST = "#0"
 CALENDARS = "calendars"
 """What stands in a topic's place in a call about calendars, which belong to no topic."""
 
+ACTIONS = "actions"
+"""The same in a call about the action log."""
+
 RECURRENCES = ("rules", "standings", "ticks", "names")
 """The keys of a partition's recurrences: what is to recur, where it stands, when to look at it, and all ids
 in order."""
@@ -70,7 +73,7 @@ class KeyNames:
         `applied` is the ledger of a stream's newest batch, `even` and `odd` have the versions of rows that
         loads have applied, `relays` which relays poll the topic, and `written` one that is never there (see
         `lib/written.lua`); recurrences have those of `RECURRENCES`."""
-        if name in ("pace", "calendars"):  # of no topic
+        if name in ("pace", "calendars", "actions", "policy"):  # of no topic
             return str(getattr(self, name))
         if name == "absent":  # for the script that is about no topic, beside its only key
             return f"{self.topics}:absent:{self._tag(topic or self.pace)}"
@@ -124,6 +127,16 @@ class KeyNames:
     def calendars(self) -> str:
         """The key of all calendars."""
         return f"{self.topics}:{self._tag(CALENDARS)}"
+
+    @property
+    def actions(self) -> str:
+        """The key of the action log."""
+        return f"{self.topics}:{self._tag(ACTIONS)}"
+
+    @property
+    def policy(self) -> str:
+        """The key of the digest of the policy that was recorded last; beside the record."""
+        return f"{self.topics}:policy:{self._tag(ACTIONS)}"
 
     def _tag(self, topic: str) -> str:
         name = place_of(topic).removesuffix(FIRST)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -66,13 +67,15 @@ class PolicyFile:
 
 def read_policy(path: Path) -> AccessPolicy:
     """Read the policy in a file. Raises `BadFile` with a line for each problem."""
+    content = read(SETTING, path)
     try:
-        text = read(SETTING, path).decode()
+        text = content.decode()
     except UnicodeDecodeError:
         raise BadFile(SETTING, path, "is not UTF-8 text") from None
     policy, problems = parse(text)
     if problems:
         raise BadFile(SETTING, path, "is not a policy:\n" + "\n".join(map(str, problems)))
+    policy.digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
     return policy
 
 

@@ -192,14 +192,16 @@ class Recurrence(_message.Message):
     def __init__(self, spec: _Optional[_Union[RecurrenceSpec, _Mapping]] = ..., version: _Optional[int] = ..., next_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_timer_id: _Optional[str] = ..., last_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_waits: bool = ..., runs: _Optional[int] = ..., left_out: _Optional[_Mapping[str, int]] = ..., buffered_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., pause_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., pause_note: _Optional[str] = ..., tzdata: _Optional[str] = ..., to_fill: _Optional[int] = ..., missing_calendars: _Optional[_Iterable[str]] = ..., content_withheld: bool = ...) -> None: ...
 
 class PutRecurrenceRequest(_message.Message):
-    __slots__ = ("recurrence", "if_version", "durability")
+    __slots__ = ("recurrence", "if_version", "durability", "note")
     RECURRENCE_FIELD_NUMBER: _ClassVar[int]
     IF_VERSION_FIELD_NUMBER: _ClassVar[int]
     DURABILITY_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
     recurrence: RecurrenceSpec
     if_version: int
     durability: str
-    def __init__(self, recurrence: _Optional[_Union[RecurrenceSpec, _Mapping]] = ..., if_version: _Optional[int] = ..., durability: _Optional[str] = ...) -> None: ...
+    note: str
+    def __init__(self, recurrence: _Optional[_Union[RecurrenceSpec, _Mapping]] = ..., if_version: _Optional[int] = ..., durability: _Optional[str] = ..., note: _Optional[str] = ...) -> None: ...
 
 class PutRecurrenceResponse(_message.Message):
     __slots__ = ("recurrence", "result", "reached")
@@ -300,14 +302,16 @@ class PauseRecurrenceResponse(_message.Message):
     def __init__(self, recurrence: _Optional[_Union[Recurrence, _Mapping]] = ..., reached: _Optional[str] = ...) -> None: ...
 
 class ResumeRecurrenceRequest(_message.Message):
-    __slots__ = ("topic", "recurrence_id", "durability")
+    __slots__ = ("topic", "recurrence_id", "durability", "note")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     RECURRENCE_ID_FIELD_NUMBER: _ClassVar[int]
     DURABILITY_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
     topic: str
     recurrence_id: str
     durability: str
-    def __init__(self, topic: _Optional[str] = ..., recurrence_id: _Optional[str] = ..., durability: _Optional[str] = ...) -> None: ...
+    note: str
+    def __init__(self, topic: _Optional[str] = ..., recurrence_id: _Optional[str] = ..., durability: _Optional[str] = ..., note: _Optional[str] = ...) -> None: ...
 
 class ResumeRecurrenceResponse(_message.Message):
     __slots__ = ("recurrence", "reached")
@@ -318,14 +322,16 @@ class ResumeRecurrenceResponse(_message.Message):
     def __init__(self, recurrence: _Optional[_Union[Recurrence, _Mapping]] = ..., reached: _Optional[str] = ...) -> None: ...
 
 class TriggerRecurrenceRequest(_message.Message):
-    __slots__ = ("topic", "recurrence_id", "durability")
+    __slots__ = ("topic", "recurrence_id", "durability", "note")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     RECURRENCE_ID_FIELD_NUMBER: _ClassVar[int]
     DURABILITY_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
     topic: str
     recurrence_id: str
     durability: str
-    def __init__(self, topic: _Optional[str] = ..., recurrence_id: _Optional[str] = ..., durability: _Optional[str] = ...) -> None: ...
+    note: str
+    def __init__(self, topic: _Optional[str] = ..., recurrence_id: _Optional[str] = ..., durability: _Optional[str] = ..., note: _Optional[str] = ...) -> None: ...
 
 class TriggerRecurrenceResponse(_message.Message):
     __slots__ = ("timer_id", "reached")
@@ -336,7 +342,7 @@ class TriggerRecurrenceResponse(_message.Message):
     def __init__(self, timer_id: _Optional[str] = ..., reached: _Optional[str] = ...) -> None: ...
 
 class BackfillRecurrenceRequest(_message.Message):
-    __slots__ = ("topic", "recurrence_id", "start_time", "end_time", "interval", "overlap", "durability")
+    __slots__ = ("topic", "recurrence_id", "start_time", "end_time", "interval", "overlap", "durability", "note")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     RECURRENCE_ID_FIELD_NUMBER: _ClassVar[int]
     START_TIME_FIELD_NUMBER: _ClassVar[int]
@@ -344,6 +350,7 @@ class BackfillRecurrenceRequest(_message.Message):
     INTERVAL_FIELD_NUMBER: _ClassVar[int]
     OVERLAP_FIELD_NUMBER: _ClassVar[int]
     DURABILITY_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
     topic: str
     recurrence_id: str
     start_time: _timestamp_pb2.Timestamp
@@ -351,7 +358,8 @@ class BackfillRecurrenceRequest(_message.Message):
     interval: _duration_pb2.Duration
     overlap: OverlapPolicy
     durability: str
-    def __init__(self, topic: _Optional[str] = ..., recurrence_id: _Optional[str] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., interval: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., overlap: _Optional[_Union[OverlapPolicy, str]] = ..., durability: _Optional[str] = ...) -> None: ...
+    note: str
+    def __init__(self, topic: _Optional[str] = ..., recurrence_id: _Optional[str] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., interval: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., overlap: _Optional[_Union[OverlapPolicy, str]] = ..., durability: _Optional[str] = ..., note: _Optional[str] = ...) -> None: ...
 
 class BackfillRecurrenceResponse(_message.Message):
     __slots__ = ("occurrences", "first_time", "last_time", "waiting", "reached")
@@ -368,16 +376,18 @@ class BackfillRecurrenceResponse(_message.Message):
     def __init__(self, occurrences: _Optional[int] = ..., first_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., waiting: _Optional[int] = ..., reached: _Optional[str] = ...) -> None: ...
 
 class DeleteRecurrenceRequest(_message.Message):
-    __slots__ = ("topic", "recurrence_id", "cancel_waiting", "durability")
+    __slots__ = ("topic", "recurrence_id", "cancel_waiting", "durability", "note")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     RECURRENCE_ID_FIELD_NUMBER: _ClassVar[int]
     CANCEL_WAITING_FIELD_NUMBER: _ClassVar[int]
     DURABILITY_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
     topic: str
     recurrence_id: str
     cancel_waiting: bool
     durability: str
-    def __init__(self, topic: _Optional[str] = ..., recurrence_id: _Optional[str] = ..., cancel_waiting: bool = ..., durability: _Optional[str] = ...) -> None: ...
+    note: str
+    def __init__(self, topic: _Optional[str] = ..., recurrence_id: _Optional[str] = ..., cancel_waiting: bool = ..., durability: _Optional[str] = ..., note: _Optional[str] = ...) -> None: ...
 
 class DeleteRecurrenceResponse(_message.Message):
     __slots__ = ("deleted", "cancelled", "reached")
@@ -436,12 +446,14 @@ class Calendar(_message.Message):
     def __init__(self, name: _Optional[str] = ..., dates: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class PutCalendarRequest(_message.Message):
-    __slots__ = ("calendar", "durability")
+    __slots__ = ("calendar", "durability", "note")
     CALENDAR_FIELD_NUMBER: _ClassVar[int]
     DURABILITY_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
     calendar: Calendar
     durability: str
-    def __init__(self, calendar: _Optional[_Union[Calendar, _Mapping]] = ..., durability: _Optional[str] = ...) -> None: ...
+    note: str
+    def __init__(self, calendar: _Optional[_Union[Calendar, _Mapping]] = ..., durability: _Optional[str] = ..., note: _Optional[str] = ...) -> None: ...
 
 class PutCalendarResponse(_message.Message):
     __slots__ = ("calendar", "result", "reached")
@@ -476,12 +488,14 @@ class ListCalendarsResponse(_message.Message):
     def __init__(self, calendars: _Optional[_Iterable[_Union[Calendar, _Mapping]]] = ...) -> None: ...
 
 class DeleteCalendarRequest(_message.Message):
-    __slots__ = ("name", "durability")
+    __slots__ = ("name", "durability", "note")
     NAME_FIELD_NUMBER: _ClassVar[int]
     DURABILITY_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
     name: str
     durability: str
-    def __init__(self, name: _Optional[str] = ..., durability: _Optional[str] = ...) -> None: ...
+    note: str
+    def __init__(self, name: _Optional[str] = ..., durability: _Optional[str] = ..., note: _Optional[str] = ...) -> None: ...
 
 class DeleteCalendarResponse(_message.Message):
     __slots__ = ("deleted", "reached")

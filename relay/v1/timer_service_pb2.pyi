@@ -184,14 +184,16 @@ class CancelResponse(_message.Message):
     def __init__(self, cancelled: bool = ..., result: _Optional[_Union[_timer_pb2.ChangeResult, str]] = ..., message: _Optional[str] = ..., delivery_under_way: bool = ..., reached: _Optional[str] = ...) -> None: ...
 
 class RunTimerRequest(_message.Message):
-    __slots__ = ("topic", "timer_id", "durability")
+    __slots__ = ("topic", "timer_id", "durability", "note")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     TIMER_ID_FIELD_NUMBER: _ClassVar[int]
     DURABILITY_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
     topic: str
     timer_id: str
     durability: str
-    def __init__(self, topic: _Optional[str] = ..., timer_id: _Optional[str] = ..., durability: _Optional[str] = ...) -> None: ...
+    note: str
+    def __init__(self, topic: _Optional[str] = ..., timer_id: _Optional[str] = ..., durability: _Optional[str] = ..., note: _Optional[str] = ...) -> None: ...
 
 class RunTimerResponse(_message.Message):
     __slots__ = ("result", "delivery_under_way", "reached")

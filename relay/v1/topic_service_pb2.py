@@ -26,7 +26,7 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1crelay/v1/topic_service.proto\x12\x08relay.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\":\n\x11ListTopicsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"N\n\x12ListTopicsResponse\x12\x1f\n\x06topics\x18\x01 \x03(\x0b\x32\x0f.relay.v1.Topic\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\xb8\x03\n\x05Topic\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x0e\n\x06timers\x18\x02 \x01(\x03\x12\x0b\n\x03\x64ue\x18\x03 \x01(\x03\x12\x33\n\x0fnext_claim_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04\x64\x65\x61\x64\x18\x05 \x01(\x03\x12\x35\n\x11oldest_death_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06paused\x18\x07 \x01(\x08\x12\x30\n\x0cpaused_until\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05\x65rror\x18\t \x01(\t\x12\x10\n\x08\x64ispatch\x18\n \x01(\t\x12\r\n\x05ready\x18\x0b \x01(\x03\x12\x12\n\nprocessing\x18\x0c \x01(\x03\x12\x0f\n\x07\x65ntries\x18\r \x01(\x03\x12$\n\x06groups\x18\x0e \x03(\x0b\x32\x14.relay.v1.TopicGroup\x12\x17\n\npartitions\x18\x0f \x01(\x05H\x00\x88\x01\x01\x12\x16\n\tmoving_to\x18\x10 \x01(\x05H\x01\x88\x01\x01\x42\r\n\x0b_partitionsB\x0c\n\n_moving_to\"p\n\nTopicGroup\x12\r\n\x05group\x18\x01 \x01(\t\x12\x0f\n\x07pending\x18\x02 \x01(\x03\x12\x13\n\x06unread\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\x0f\n\x07waiting\x18\x04 \x01(\x03\x12\x11\n\tconsumers\x18\x05 \x01(\x03\x42\t\n\x07_unread\" \n\x0fGetTopicRequest\x12\r\n\x05topic\x18\x01 \x01(\t\"2\n\x10GetTopicResponse\x12\x1e\n\x05topic\x18\x01 \x01(\x0b\x32\x0f.relay.v1.Topic\"\x99\x01\n\x11PauseTopicRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12+\n\x05until\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00\x12-\n\x08\x64uration\x18\x03 \x01(\x0b\x32\x19.google.protobuf.DurationH\x00\x12\x12\n\ndurability\x18\x04 \x01(\tB\x05\n\x03\x65nd\"E\n\x12PauseTopicResponse\x12\x1e\n\x05topic\x18\x01 \x01(\x0b\x32\x0f.relay.v1.Topic\x12\x0f\n\x07reached\x18\x02 \x01(\t\"7\n\x12ResumeTopicRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x12\n\ndurability\x18\x02 \x01(\t\"F\n\x13ResumeTopicResponse\x12\x1e\n\x05topic\x18\x01 \x01(\x0b\x32\x0f.relay.v1.Topic\x12\x0f\n\x07reached\x18\x02 \x01(\t\"J\n\x13ReshardTopicRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x12\n\npartitions\x18\x02 \x01(\x05\x12\x10\n\x08max_rate\x18\x03 \x01(\r\"6\n\x14ReshardTopicResponse\x12\x1e\n\x05topic\x18\x01 \x01(\x0b\x32\x0f.relay.v1.Topic\"\xb7\x03\n\nDeadLetter\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08timer_id\x18\x02 \x01(\t\x12\x0f\n\x07\x64\x65\x61\x64_id\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x10\n\x08\x61ttempts\x18\x05 \x01(\r\x12\x12\n\nlast_error\x18\x06 \x01(\t\x12,\n\x08\x64ue_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\ndeath_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x15\n\roccurrence_id\x18\t \x01(\t\x12\x0f\n\x07payload\x18\n \x01(\x0c\x12\x32\n\x07headers\x18\x0b \x03(\x0b\x32!.relay.v1.DeadLetter.HeadersEntry\x12\x14\n\x0c\x63ontent_type\x18\x0c \x01(\t\x12\r\n\x05group\x18\r \x01(\t\x12\x1d\n\x10\x63ontent_withheld\x18\x0e \x01(\x08H\x00\x88\x01\x01\x1a.\n\x0cHeadersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x13\n\x11_content_withheld\"z\n\x16ListDeadLettersRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12*\n\x06\x66ilter\x18\x02 \x01(\x0b\x32\x1a.relay.v1.DeadLetterFilter\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\"\x95\x01\n\x10\x44\x65\x61\x64LetterFilter\x12\x10\n\x08timer_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12.\n\ndied_since\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x64ied_before\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"^\n\x17ListDeadLettersResponse\x12*\n\x0c\x64\x65\x61\x64_letters\x18\x01 \x03(\x0b\x32\x14.relay.v1.DeadLetter\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"6\n\x14GetDeadLetterRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x0f\n\x07\x64\x65\x61\x64_id\x18\x02 \x01(\t\"B\n\x15GetDeadLetterResponse\x12)\n\x0b\x64\x65\x61\x64_letter\x18\x01 \x01(\x0b\x32\x14.relay.v1.DeadLetter\"P\n\x19RedriveDeadLettersRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08\x64\x65\x61\x64_ids\x18\x02 \x03(\t\x12\x12\n\ndurability\x18\x03 \x01(\t\"W\n\x1aRedriveDeadLettersResponse\x12(\n\x07results\x18\x01 \x03(\x0e\x32\x17.relay.v1.RedriveResult\x12\x0f\n\x07reached\x18\x02 \x01(\t\"N\n\x17PurgeDeadLettersRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08\x64\x65\x61\x64_ids\x18\x02 \x03(\t\x12\x12\n\ndurability\x18\x03 \x01(\t\";\n\x18PurgeDeadLettersResponse\x12\x0e\n\x06purged\x18\x01 \x01(\x05\x12\x0f\n\x07reached\x18\x02 \x01(\t*\x87\x01\n\rRedriveResult\x12\x1e\n\x1aREDRIVE_RESULT_UNSPECIFIED\x10\x00\x12\x1b\n\x17REDRIVE_RESULT_REDRIVEN\x10\x01\x12\x1c\n\x18REDRIVE_RESULT_NOT_FOUND\x10\x02\x12\x1b\n\x17REDRIVE_RESULT_CONFLICT\x10\x03\x32\xe4\x05\n\x0cTopicService\x12G\n\nListTopics\x12\x1b.relay.v1.ListTopicsRequest\x1a\x1c.relay.v1.ListTopicsResponse\x12\x41\n\x08GetTopic\x12\x19.relay.v1.GetTopicRequest\x1a\x1a.relay.v1.GetTopicResponse\x12G\n\nPauseTopic\x12\x1b.relay.v1.PauseTopicRequest\x1a\x1c.relay.v1.PauseTopicResponse\x12J\n\x0bResumeTopic\x12\x1c.relay.v1.ResumeTopicRequest\x1a\x1d.relay.v1.ResumeTopicResponse\x12M\n\x0cReshardTopic\x12\x1d.relay.v1.ReshardTopicRequest\x1a\x1e.relay.v1.ReshardTopicResponse\x12V\n\x0fListDeadLetters\x12 .relay.v1.ListDeadLettersRequest\x1a!.relay.v1.ListDeadLettersResponse\x12P\n\rGetDeadLetter\x12\x1e.relay.v1.GetDeadLetterRequest\x1a\x1f.relay.v1.GetDeadLetterResponse\x12_\n\x12RedriveDeadLetters\x12#.relay.v1.RedriveDeadLettersRequest\x1a$.relay.v1.RedriveDeadLettersResponse\x12Y\n\x10PurgeDeadLetters\x12!.relay.v1.PurgeDeadLettersRequest\x1a\".relay.v1.PurgeDeadLettersResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1crelay/v1/topic_service.proto\x12\x08relay.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\":\n\x11ListTopicsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"N\n\x12ListTopicsResponse\x12\x1f\n\x06topics\x18\x01 \x03(\x0b\x32\x0f.relay.v1.Topic\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\xb8\x03\n\x05Topic\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x0e\n\x06timers\x18\x02 \x01(\x03\x12\x0b\n\x03\x64ue\x18\x03 \x01(\x03\x12\x33\n\x0fnext_claim_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04\x64\x65\x61\x64\x18\x05 \x01(\x03\x12\x35\n\x11oldest_death_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06paused\x18\x07 \x01(\x08\x12\x30\n\x0cpaused_until\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05\x65rror\x18\t \x01(\t\x12\x10\n\x08\x64ispatch\x18\n \x01(\t\x12\r\n\x05ready\x18\x0b \x01(\x03\x12\x12\n\nprocessing\x18\x0c \x01(\x03\x12\x0f\n\x07\x65ntries\x18\r \x01(\x03\x12$\n\x06groups\x18\x0e \x03(\x0b\x32\x14.relay.v1.TopicGroup\x12\x17\n\npartitions\x18\x0f \x01(\x05H\x00\x88\x01\x01\x12\x16\n\tmoving_to\x18\x10 \x01(\x05H\x01\x88\x01\x01\x42\r\n\x0b_partitionsB\x0c\n\n_moving_to\"p\n\nTopicGroup\x12\r\n\x05group\x18\x01 \x01(\t\x12\x0f\n\x07pending\x18\x02 \x01(\x03\x12\x13\n\x06unread\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\x0f\n\x07waiting\x18\x04 \x01(\x03\x12\x11\n\tconsumers\x18\x05 \x01(\x03\x42\t\n\x07_unread\" \n\x0fGetTopicRequest\x12\r\n\x05topic\x18\x01 \x01(\t\"2\n\x10GetTopicResponse\x12\x1e\n\x05topic\x18\x01 \x01(\x0b\x32\x0f.relay.v1.Topic\"\xa7\x01\n\x11PauseTopicRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12+\n\x05until\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00\x12-\n\x08\x64uration\x18\x03 \x01(\x0b\x32\x19.google.protobuf.DurationH\x00\x12\x12\n\ndurability\x18\x04 \x01(\t\x12\x0c\n\x04note\x18\x05 \x01(\tB\x05\n\x03\x65nd\"E\n\x12PauseTopicResponse\x12\x1e\n\x05topic\x18\x01 \x01(\x0b\x32\x0f.relay.v1.Topic\x12\x0f\n\x07reached\x18\x02 \x01(\t\"E\n\x12ResumeTopicRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x12\n\ndurability\x18\x02 \x01(\t\x12\x0c\n\x04note\x18\x03 \x01(\t\"F\n\x13ResumeTopicResponse\x12\x1e\n\x05topic\x18\x01 \x01(\x0b\x32\x0f.relay.v1.Topic\x12\x0f\n\x07reached\x18\x02 \x01(\t\"X\n\x13ReshardTopicRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x12\n\npartitions\x18\x02 \x01(\x05\x12\x10\n\x08max_rate\x18\x03 \x01(\r\x12\x0c\n\x04note\x18\x04 \x01(\t\"6\n\x14ReshardTopicResponse\x12\x1e\n\x05topic\x18\x01 \x01(\x0b\x32\x0f.relay.v1.Topic\"\xb7\x03\n\nDeadLetter\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08timer_id\x18\x02 \x01(\t\x12\x0f\n\x07\x64\x65\x61\x64_id\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x10\n\x08\x61ttempts\x18\x05 \x01(\r\x12\x12\n\nlast_error\x18\x06 \x01(\t\x12,\n\x08\x64ue_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\ndeath_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x15\n\roccurrence_id\x18\t \x01(\t\x12\x0f\n\x07payload\x18\n \x01(\x0c\x12\x32\n\x07headers\x18\x0b \x03(\x0b\x32!.relay.v1.DeadLetter.HeadersEntry\x12\x14\n\x0c\x63ontent_type\x18\x0c \x01(\t\x12\r\n\x05group\x18\r \x01(\t\x12\x1d\n\x10\x63ontent_withheld\x18\x0e \x01(\x08H\x00\x88\x01\x01\x1a.\n\x0cHeadersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x13\n\x11_content_withheld\"z\n\x16ListDeadLettersRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12*\n\x06\x66ilter\x18\x02 \x01(\x0b\x32\x1a.relay.v1.DeadLetterFilter\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\"\x95\x01\n\x10\x44\x65\x61\x64LetterFilter\x12\x10\n\x08timer_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12.\n\ndied_since\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x64ied_before\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"^\n\x17ListDeadLettersResponse\x12*\n\x0c\x64\x65\x61\x64_letters\x18\x01 \x03(\x0b\x32\x14.relay.v1.DeadLetter\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"6\n\x14GetDeadLetterRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x0f\n\x07\x64\x65\x61\x64_id\x18\x02 \x01(\t\"B\n\x15GetDeadLetterResponse\x12)\n\x0b\x64\x65\x61\x64_letter\x18\x01 \x01(\x0b\x32\x14.relay.v1.DeadLetter\"^\n\x19RedriveDeadLettersRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08\x64\x65\x61\x64_ids\x18\x02 \x03(\t\x12\x12\n\ndurability\x18\x03 \x01(\t\x12\x0c\n\x04note\x18\x04 \x01(\t\"W\n\x1aRedriveDeadLettersResponse\x12(\n\x07results\x18\x01 \x03(\x0e\x32\x17.relay.v1.RedriveResult\x12\x0f\n\x07reached\x18\x02 \x01(\t\"\\\n\x17PurgeDeadLettersRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08\x64\x65\x61\x64_ids\x18\x02 \x03(\t\x12\x12\n\ndurability\x18\x03 \x01(\t\x12\x0c\n\x04note\x18\x04 \x01(\t\";\n\x18PurgeDeadLettersResponse\x12\x0e\n\x06purged\x18\x01 \x01(\x05\x12\x0f\n\x07reached\x18\x02 \x01(\t*\x87\x01\n\rRedriveResult\x12\x1e\n\x1aREDRIVE_RESULT_UNSPECIFIED\x10\x00\x12\x1b\n\x17REDRIVE_RESULT_REDRIVEN\x10\x01\x12\x1c\n\x18REDRIVE_RESULT_NOT_FOUND\x10\x02\x12\x1b\n\x17REDRIVE_RESULT_CONFLICT\x10\x03\x32\xe4\x05\n\x0cTopicService\x12G\n\nListTopics\x12\x1b.relay.v1.ListTopicsRequest\x1a\x1c.relay.v1.ListTopicsResponse\x12\x41\n\x08GetTopic\x12\x19.relay.v1.GetTopicRequest\x1a\x1a.relay.v1.GetTopicResponse\x12G\n\nPauseTopic\x12\x1b.relay.v1.PauseTopicRequest\x1a\x1c.relay.v1.PauseTopicResponse\x12J\n\x0bResumeTopic\x12\x1c.relay.v1.ResumeTopicRequest\x1a\x1d.relay.v1.ResumeTopicResponse\x12M\n\x0cReshardTopic\x12\x1d.relay.v1.ReshardTopicRequest\x1a\x1e.relay.v1.ReshardTopicResponse\x12V\n\x0fListDeadLetters\x12 .relay.v1.ListDeadLettersRequest\x1a!.relay.v1.ListDeadLettersResponse\x12P\n\rGetDeadLetter\x12\x1e.relay.v1.GetDeadLetterRequest\x1a\x1f.relay.v1.GetDeadLetterResponse\x12_\n\x12RedriveDeadLetters\x12#.relay.v1.RedriveDeadLettersRequest\x1a$.relay.v1.RedriveDeadLettersResponse\x12Y\n\x10PurgeDeadLetters\x12!.relay.v1.PurgeDeadLettersRequest\x1a\".relay.v1.PurgeDeadLettersResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,8 +35,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_DEADLETTER_HEADERSENTRY']._loaded_options = None
   _globals['_DEADLETTER_HEADERSENTRY']._serialized_options = b'8\001'
-  _globals['_REDRIVERESULT']._serialized_start=2629
-  _globals['_REDRIVERESULT']._serialized_end=2764
+  _globals['_REDRIVERESULT']._serialized_start=2699
+  _globals['_REDRIVERESULT']._serialized_end=2834
   _globals['_LISTTOPICSREQUEST']._serialized_start=107
   _globals['_LISTTOPICSREQUEST']._serialized_end=165
   _globals['_LISTTOPICSRESPONSE']._serialized_start=167
@@ -50,39 +50,39 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETTOPICRESPONSE']._serialized_start=838
   _globals['_GETTOPICRESPONSE']._serialized_end=888
   _globals['_PAUSETOPICREQUEST']._serialized_start=891
-  _globals['_PAUSETOPICREQUEST']._serialized_end=1044
-  _globals['_PAUSETOPICRESPONSE']._serialized_start=1046
-  _globals['_PAUSETOPICRESPONSE']._serialized_end=1115
-  _globals['_RESUMETOPICREQUEST']._serialized_start=1117
-  _globals['_RESUMETOPICREQUEST']._serialized_end=1172
-  _globals['_RESUMETOPICRESPONSE']._serialized_start=1174
-  _globals['_RESUMETOPICRESPONSE']._serialized_end=1244
-  _globals['_RESHARDTOPICREQUEST']._serialized_start=1246
-  _globals['_RESHARDTOPICREQUEST']._serialized_end=1320
-  _globals['_RESHARDTOPICRESPONSE']._serialized_start=1322
-  _globals['_RESHARDTOPICRESPONSE']._serialized_end=1376
-  _globals['_DEADLETTER']._serialized_start=1379
-  _globals['_DEADLETTER']._serialized_end=1818
-  _globals['_DEADLETTER_HEADERSENTRY']._serialized_start=1751
-  _globals['_DEADLETTER_HEADERSENTRY']._serialized_end=1797
-  _globals['_LISTDEADLETTERSREQUEST']._serialized_start=1820
-  _globals['_LISTDEADLETTERSREQUEST']._serialized_end=1942
-  _globals['_DEADLETTERFILTER']._serialized_start=1945
-  _globals['_DEADLETTERFILTER']._serialized_end=2094
-  _globals['_LISTDEADLETTERSRESPONSE']._serialized_start=2096
-  _globals['_LISTDEADLETTERSRESPONSE']._serialized_end=2190
-  _globals['_GETDEADLETTERREQUEST']._serialized_start=2192
-  _globals['_GETDEADLETTERREQUEST']._serialized_end=2246
-  _globals['_GETDEADLETTERRESPONSE']._serialized_start=2248
-  _globals['_GETDEADLETTERRESPONSE']._serialized_end=2314
-  _globals['_REDRIVEDEADLETTERSREQUEST']._serialized_start=2316
-  _globals['_REDRIVEDEADLETTERSREQUEST']._serialized_end=2396
-  _globals['_REDRIVEDEADLETTERSRESPONSE']._serialized_start=2398
-  _globals['_REDRIVEDEADLETTERSRESPONSE']._serialized_end=2485
-  _globals['_PURGEDEADLETTERSREQUEST']._serialized_start=2487
-  _globals['_PURGEDEADLETTERSREQUEST']._serialized_end=2565
-  _globals['_PURGEDEADLETTERSRESPONSE']._serialized_start=2567
-  _globals['_PURGEDEADLETTERSRESPONSE']._serialized_end=2626
-  _globals['_TOPICSERVICE']._serialized_start=2767
-  _globals['_TOPICSERVICE']._serialized_end=3507
+  _globals['_PAUSETOPICREQUEST']._serialized_end=1058
+  _globals['_PAUSETOPICRESPONSE']._serialized_start=1060
+  _globals['_PAUSETOPICRESPONSE']._serialized_end=1129
+  _globals['_RESUMETOPICREQUEST']._serialized_start=1131
+  _globals['_RESUMETOPICREQUEST']._serialized_end=1200
+  _globals['_RESUMETOPICRESPONSE']._serialized_start=1202
+  _globals['_RESUMETOPICRESPONSE']._serialized_end=1272
+  _globals['_RESHARDTOPICREQUEST']._serialized_start=1274
+  _globals['_RESHARDTOPICREQUEST']._serialized_end=1362
+  _globals['_RESHARDTOPICRESPONSE']._serialized_start=1364
+  _globals['_RESHARDTOPICRESPONSE']._serialized_end=1418
+  _globals['_DEADLETTER']._serialized_start=1421
+  _globals['_DEADLETTER']._serialized_end=1860
+  _globals['_DEADLETTER_HEADERSENTRY']._serialized_start=1793
+  _globals['_DEADLETTER_HEADERSENTRY']._serialized_end=1839
+  _globals['_LISTDEADLETTERSREQUEST']._serialized_start=1862
+  _globals['_LISTDEADLETTERSREQUEST']._serialized_end=1984
+  _globals['_DEADLETTERFILTER']._serialized_start=1987
+  _globals['_DEADLETTERFILTER']._serialized_end=2136
+  _globals['_LISTDEADLETTERSRESPONSE']._serialized_start=2138
+  _globals['_LISTDEADLETTERSRESPONSE']._serialized_end=2232
+  _globals['_GETDEADLETTERREQUEST']._serialized_start=2234
+  _globals['_GETDEADLETTERREQUEST']._serialized_end=2288
+  _globals['_GETDEADLETTERRESPONSE']._serialized_start=2290
+  _globals['_GETDEADLETTERRESPONSE']._serialized_end=2356
+  _globals['_REDRIVEDEADLETTERSREQUEST']._serialized_start=2358
+  _globals['_REDRIVEDEADLETTERSREQUEST']._serialized_end=2452
+  _globals['_REDRIVEDEADLETTERSRESPONSE']._serialized_start=2454
+  _globals['_REDRIVEDEADLETTERSRESPONSE']._serialized_end=2541
+  _globals['_PURGEDEADLETTERSREQUEST']._serialized_start=2543
+  _globals['_PURGEDEADLETTERSREQUEST']._serialized_end=2635
+  _globals['_PURGEDEADLETTERSRESPONSE']._serialized_start=2637
+  _globals['_PURGEDEADLETTERSRESPONSE']._serialized_end=2696
+  _globals['_TOPICSERVICE']._serialized_start=2837
+  _globals['_TOPICSERVICE']._serialized_end=3577
 # @@protoc_insertion_point(module_scope)

@@ -101,16 +101,18 @@ class GetTopicResponse(_message.Message):
     def __init__(self, topic: _Optional[_Union[Topic, _Mapping]] = ...) -> None: ...
 
 class PauseTopicRequest(_message.Message):
-    __slots__ = ("topic", "until", "duration", "durability")
+    __slots__ = ("topic", "until", "duration", "durability", "note")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     UNTIL_FIELD_NUMBER: _ClassVar[int]
     DURATION_FIELD_NUMBER: _ClassVar[int]
     DURABILITY_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
     topic: str
     until: _timestamp_pb2.Timestamp
     duration: _duration_pb2.Duration
     durability: str
-    def __init__(self, topic: _Optional[str] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., duration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., durability: _Optional[str] = ...) -> None: ...
+    note: str
+    def __init__(self, topic: _Optional[str] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., duration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., durability: _Optional[str] = ..., note: _Optional[str] = ...) -> None: ...
 
 class PauseTopicResponse(_message.Message):
     __slots__ = ("topic", "reached")
@@ -121,12 +123,14 @@ class PauseTopicResponse(_message.Message):
     def __init__(self, topic: _Optional[_Union[Topic, _Mapping]] = ..., reached: _Optional[str] = ...) -> None: ...
 
 class ResumeTopicRequest(_message.Message):
-    __slots__ = ("topic", "durability")
+    __slots__ = ("topic", "durability", "note")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     DURABILITY_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
     topic: str
     durability: str
-    def __init__(self, topic: _Optional[str] = ..., durability: _Optional[str] = ...) -> None: ...
+    note: str
+    def __init__(self, topic: _Optional[str] = ..., durability: _Optional[str] = ..., note: _Optional[str] = ...) -> None: ...
 
 class ResumeTopicResponse(_message.Message):
     __slots__ = ("topic", "reached")
@@ -137,14 +141,16 @@ class ResumeTopicResponse(_message.Message):
     def __init__(self, topic: _Optional[_Union[Topic, _Mapping]] = ..., reached: _Optional[str] = ...) -> None: ...
 
 class ReshardTopicRequest(_message.Message):
-    __slots__ = ("topic", "partitions", "max_rate")
+    __slots__ = ("topic", "partitions", "max_rate", "note")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     MAX_RATE_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
     topic: str
     partitions: int
     max_rate: int
-    def __init__(self, topic: _Optional[str] = ..., partitions: _Optional[int] = ..., max_rate: _Optional[int] = ...) -> None: ...
+    note: str
+    def __init__(self, topic: _Optional[str] = ..., partitions: _Optional[int] = ..., max_rate: _Optional[int] = ..., note: _Optional[str] = ...) -> None: ...
 
 class ReshardTopicResponse(_message.Message):
     __slots__ = ("topic",)
@@ -238,14 +244,16 @@ class GetDeadLetterResponse(_message.Message):
     def __init__(self, dead_letter: _Optional[_Union[DeadLetter, _Mapping]] = ...) -> None: ...
 
 class RedriveDeadLettersRequest(_message.Message):
-    __slots__ = ("topic", "dead_ids", "durability")
+    __slots__ = ("topic", "dead_ids", "durability", "note")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     DEAD_IDS_FIELD_NUMBER: _ClassVar[int]
     DURABILITY_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
     topic: str
     dead_ids: _containers.RepeatedScalarFieldContainer[str]
     durability: str
-    def __init__(self, topic: _Optional[str] = ..., dead_ids: _Optional[_Iterable[str]] = ..., durability: _Optional[str] = ...) -> None: ...
+    note: str
+    def __init__(self, topic: _Optional[str] = ..., dead_ids: _Optional[_Iterable[str]] = ..., durability: _Optional[str] = ..., note: _Optional[str] = ...) -> None: ...
 
 class RedriveDeadLettersResponse(_message.Message):
     __slots__ = ("results", "reached")
@@ -256,14 +264,16 @@ class RedriveDeadLettersResponse(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[RedriveResult, str]]] = ..., reached: _Optional[str] = ...) -> None: ...
 
 class PurgeDeadLettersRequest(_message.Message):
-    __slots__ = ("topic", "dead_ids", "durability")
+    __slots__ = ("topic", "dead_ids", "durability", "note")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     DEAD_IDS_FIELD_NUMBER: _ClassVar[int]
     DURABILITY_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
     topic: str
     dead_ids: _containers.RepeatedScalarFieldContainer[str]
     durability: str
-    def __init__(self, topic: _Optional[str] = ..., dead_ids: _Optional[_Iterable[str]] = ..., durability: _Optional[str] = ...) -> None: ...
+    note: str
+    def __init__(self, topic: _Optional[str] = ..., dead_ids: _Optional[_Iterable[str]] = ..., durability: _Optional[str] = ..., note: _Optional[str] = ...) -> None: ...
 
 class PurgeDeadLettersResponse(_message.Message):
     __slots__ = ("purged", "reached")

@@ -27,6 +27,7 @@ def encoded(batch: JournalBatch) -> bytes:
         if record.kind is RecordKind.CLAIMED:
             message.nonce, message.score = record.nonce, record.score / SECOND
         message.hand_over = record.hand_over or message.hand_over
+        message.principal = record.principal or message.principal
     return message.SerializeToString()
 
 

@@ -60,7 +60,7 @@ class World:
     def trigger(self, timeout: float, *ends: End) -> object:
         """Make a call that must not have its effect twice, as `call` does."""
         self.monkeypatch.setattr(recurrence_calls, "time", SimpleNamespace(monotonic=lambda: self.now))
-        return self._take(TRIGGER, recurrence_calls.trigger("t", "r", "", timeout), ends)
+        return self._take(TRIGGER, recurrence_calls.trigger("t", "r", "", "", timeout), ends)
 
     def _take(self, method: Method[Any, Any], steps: timer_calls.Steps[Any], ends: Sequence[End]) -> object:
         left = list(ends)

@@ -12,6 +12,7 @@ from tests.lua.breaks_layout import OF_LAYOUT
 from tests.lua.breaks_load import OF_LOAD
 from tests.lua.breaks_losses import OF_LOSSES
 from tests.lua.breaks_move import OF_MOVE
+from tests.lua.breaks_record import OF_RECORD
 from tests.lua.breaks_recur import OF_RECUR
 from tests.worlds.scripts.rules import Break
 
@@ -263,5 +264,6 @@ BREAKS = {
     **OF_LOSSES,
     **OF_MOVE,
     **OF_RECUR,
+    **OF_RECORD,
     **OF_CLOCK,
 }

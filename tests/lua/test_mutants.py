@@ -28,6 +28,7 @@ from tests.lua.breaks_intents import KILLERS as OF_INTENTS
 from tests.lua.breaks_layout import KILLERS as OF_LAYOUT
 from tests.lua.breaks_losses import KILLERS as OF_LOSSES
 from tests.lua.breaks_move import KILLERS as OF_MOVE
+from tests.lua.breaks_record import KILLERS as OF_RECORD
 from tests.lua.breaks_recur import KILLERS as OF_RECUR
 from tests.lua.killers_failure import OF_FAILURE, Scenario
 from tests.lua.killers_journal import OF_JOURNAL
@@ -172,6 +173,7 @@ KILLERS: dict[str, tuple[Scenario, ...]] = {
     **OF_LOSSES,
     **OF_MOVE,
     **OF_RECUR,
+    **OF_RECORD,
     **OF_CLOCK,
 }
 

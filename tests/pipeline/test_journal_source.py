@@ -8,6 +8,7 @@ import pytest
 
 from relay.core.audit import Audit, PromiseVerdict
 from relay.core.errors import InvalidField
+from relay.core.instants import SECOND
 from relay.core.journal import JournalBatch, JournalRecord, RecordKind
 from relay.pipeline.jobs.journal import to_the_end
 from relay.pipeline.journal_source import JournalSource
@@ -127,8 +128,11 @@ def test_gaps_are_told_where_they_are(scan: JournalScan, valkey: RunningServer, 
 
 
 def test_rows_are_the_records(spark: SparkSession, valkey: RunningServer, keyspace: Keyspace) -> None:
-    """Every field of every record of a random history, in parts."""
+    """Every field of every record of a random history, in parts; and who paused the topic."""
     topic, journal = keyspace.topic(), long_history(range(2))
+    paused = JournalRecord(RecordKind.PAUSED, score=1_767_225_700 * SECOND, principal="token:alice")
+    last, at = journal[-1].last + 1, f"{1_767_225_600_000 + len(journal)}-0"
+    journal.append(JournalBatch(at, journal[-1].time, last, last, (paused,)))
     put(valkey, topic, journal)
     found = rows(spark, redis_url=valkey.url, topics=topic, recordsPerPartition="40")
     assert found.rdd.getNumPartitions() >= count(journal) // 40
@@ -150,7 +154,8 @@ def test_arrow_there_and_back() -> None:
     odd = JournalRecord(
         RecordKind.CLAIMED, b"\xff\x00a".decode(errors="surrogateescape"), b"n" * 16, b"o" * 16, 1, 2
     )
-    journal.append(JournalBatch("9-0", 5, journal[-1].last + 1, journal[-1].last + 1, (odd,)))
+    run = JournalRecord(RecordKind.RUN, "a", principal="token:alice")
+    journal.append(JournalBatch("9-0", 5, journal[-1].last + 1, journal[-1].last + 2, (odd, run)))
     arrow = list(journal_rows.arrow("t", journal))
     assert [each for batch in arrow for each in journal_rows.records(batch)] == [
         each for batch in journal for each in batch.records

@@ -21,6 +21,7 @@ from relay.core.recurring.recurrence import Put, Recurrence, Standing, Turned
 from relay.core.recurring.rule import Rule
 from relay.core.recurring.turns import turn
 from relay.core.timers import KEEP_EXISTING, Change, Changed, NewTimer
+from relay.core.trust.actions import Action
 from relay.store.bulk.applying import Applying, BatchLedger
 from relay.store.bulk.columns_call import LoadRows, PackedRows
 from relay.store.bulk.inserting import Inserting, RunLedger
@@ -38,6 +39,7 @@ from relay.store.server.blocking import BlockingServer
 from relay.store.server.fitness import check_server
 from relay.store.server.hints import RedisHints
 from relay.store.server.server import Server
+from relay.store.timeline.actions import RedisActions
 from relay.store.timeline.calendars import RedisCalendars
 from relay.store.timeline.redis_store import RedisStore
 from relay.store.timeline.topics import RedisTopics
@@ -104,6 +106,7 @@ async def shortcomings(server: RunningServer, url: str, *, patience: float = 1.0
         store = RedisStore(way)
         await verbs(store)
         await people(store, RedisTopics(way))
+        await recorded(way)
         await recurring(way)
         for _ in range(2):
             assert await RedisLayouts(way, lambda _: 4).ask("new") == Layout("new", 1, 4)
@@ -150,6 +153,14 @@ async def recurring(way: Server) -> None:
         assert await calendars.put("c", ["2026-12-25"]) is Put.CREATED
         assert (await calendars.read(NO_CALENDARS)).dates == {"c": {"2026-12-25"}}
         assert await calendars.remove("c")
+
+
+async def recorded(way: Server) -> None:
+    """The action log."""
+    record = RedisActions(way)
+    entry = await record.append(Action("token:a", "operate", "PauseTopic", "t"))
+    assert await record.append(Action("relay", "admin", "TakeOverPolicy", "*"), once=entry)
+    assert len([each async for each in record.behind("0-0")]) > 1
 
 
 async def people(store: RedisStore, topics: RedisTopics) -> None:

@@ -88,6 +88,7 @@ async def test_a_producer_s_relay_does_with_its_user(server: RunningServer) -> N
             await store.schedule("t", [NewTimer("a", b"x", due=LATER)])
             assert await store.get("t", "a")
             assert (await store.list(Layout("t"), state=None, limit=3, cursor="")).timers
+            await documented.recorded(way)
             await store.run("t", ["a"])
             await store.cancel("t", ["a"])
         with pytest.raises(StoreRefused):

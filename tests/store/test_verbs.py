@@ -38,6 +38,7 @@ CALLS: list[Call[Any]] = [
     people.redrive("t", ["1-0"]),
     people.purge("t", ["1-0"]),
     people.trim("t", 1, 2),
+    people.record(9, "", ["principal", "token:a"]),
     ready_list.promote("t", PROMOTE),
     ready_list.reclaim("t", left_after=1, limit=2, limits=NO_LIMITS, at_once=3, skip=0, scan="0"),
     stream.claim("t", ONE, REQUEST, park_grace=4, cursor="0-0", reads_new=True, at_once=5, begin="$"),

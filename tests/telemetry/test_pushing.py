@@ -14,6 +14,7 @@ from relay.core.dispatch import Dispatch, DispatchState, GroupStats
 from relay.core.timers import TopicStats
 from relay.telemetry.metrics import pushing
 from relay.telemetry.metrics.catalogue import (
+    ACTIONS_TRIMMED,
     ALL,
     CLAIMED,
     CLOCK_STEPPED_BACK,
@@ -107,6 +108,7 @@ def traffic(metrics: Metrics) -> None:
     count.count(CONNECTIONS_REFUSED, "api", "slow")
     count.count(UNAUTHENTICATED, "grpc")
     count.count(DENIED, "read")
+    count.count(ACTIONS_TRIMMED)
     count.count(PARKED, "orders")
     count.count(FILES_TAKEN_OVER, "policy_file")
     count.count(FILES_REFUSED, "policy_file")

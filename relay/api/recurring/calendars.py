@@ -8,6 +8,8 @@ from typing import Protocol
 
 from relay.api import replies, translate
 from relay.api.access import Access
+from relay.api.people import brief
+from relay.api.people.actions import Recording
 from relay.api.recurring.calls import PUTS
 from relay.core.durability import STORED, Durability
 from relay.core.errors import CalendarNotFound
@@ -62,8 +64,14 @@ class CalendarCalls:
         self._access.require(AccessVerb.OPERATE, EVERY_TOPIC)
         name, dates = checked(request.calendar)
         asked = translate.durability(request.durability)
-        with self._engine.durably(NO_TOPIC, asked) if waits else nullcontext(STORED) as level:
-            result = await self._engine.calendars.put(name, dates)
+        async with self._record("PutCalendar", name, request.note) as action:
+            with self._engine.durably(NO_TOPIC, asked) if waits else nullcontext(STORED) as level:
+                found = (await self._engine.calendars.read()).dates.get(name)
+                if found != frozenset(dates):
+                    await action.begin(brief.calendar(found))
+                result = await self._engine.calendars.put(name, dates)
+            if result is not Put.UNCHANGED:
+                action.after = brief.calendar(dates)
         return pb.PutCalendarResponse(
             calendar=message(name, dates), result=PUTS[result], reached=replies.reached(level)
         )
@@ -89,9 +97,18 @@ class CalendarCalls:
         """Remove a calendar. Raises `InvalidField`."""
         self._access.require(AccessVerb.OPERATE, EVERY_TOPIC)
         name = calendar_name("name", request.name)
-        with self._engine.durably(NO_TOPIC, translate.durability(request.durability)) as level:
-            deleted = await self._engine.calendars.remove(name)
+        async with self._record("DeleteCalendar", name, request.note) as action:
+            with self._engine.durably(NO_TOPIC, translate.durability(request.durability)) as level:
+                found = (await self._engine.calendars.read()).dates.get(name)
+                if found is not None:
+                    await action.begin(brief.calendar(found))
+                deleted = await self._engine.calendars.remove(name)
+            if deleted:
+                action.after = brief.NONE
         return pb.DeleteCalendarResponse(deleted=deleted, reached=replies.reached(level))
+
+    def _record(self, method: str, name: str, note: str) -> Recording:
+        return self._access.actions.record(AccessVerb.OPERATE, method, EVERY_TOPIC, name, note)
 
 
 def checked(calendar: pb.Calendar) -> tuple[str, tuple[str, ...]]:

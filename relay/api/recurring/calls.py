@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Protocol
 
 from relay.api import replies, times, translate
 from relay.api.access import Access
+from relay.api.people import brief
+from relay.api.people.actions import Recording
 from relay.api.recurring import values
 from relay.core import validate
 from relay.core.durability import STORED, Durability
-from relay.core.errors import InvalidField
+from relay.core.errors import InvalidField, RecurrenceNotFound
 from relay.core.ports import MAX_PER_CALL
 from relay.core.recurring.recurrence import Put, Recurrence, StoredRecurrence
 from relay.core.recurring.turns import RECENT
@@ -22,6 +24,8 @@ from relay.engine.recurring.history import History
 from relay.engine.recurring.recurrences import MOST_SHOWN, Recurrences
 from relay.rules import TZDATA
 from relay.v1 import recurrence_service_pb2 as pb
+
+OPERATE = AccessVerb.OPERATE
 
 DEFAULT_PAGE = 100
 DEFAULT_SHOWN = 10
@@ -88,8 +92,18 @@ class RecurrenceCalls:
         with values.fields_of("recurrence."):
             topic, wanted = self.read(request.recurrence)
         wait = self._durably(topic, request.durability) if waits else nullcontext(STORED)
-        with wait as level, values.fields_of("recurrence."):
-            kept, result = await self._engine.recurrences.put(topic, wanted, if_version=if_version)
+        schedule, recurrence_id = AccessVerb.SCHEDULE, wanted.recurrence_id
+        async with self._record(schedule, "PutRecurrence", topic, recurrence_id, request.note) as action:
+
+            async def intends(found: StoredRecurrence | None) -> None:
+                await action.begin(brief.recurrence(found))
+
+            with wait as level, values.fields_of("recurrence."):
+                kept, result = await self._engine.recurrences.put(
+                    topic, wanted, if_version=if_version, intends=intends
+                )
+            if result is not Put.UNCHANGED:
+                action.after = brief.recurrence(kept)
         return pb.PutRecurrenceResponse(
             recurrence=self._shown(topic, kept), result=PUTS[result], reached=replies.reached(level)
         )
@@ -157,15 +171,22 @@ class RecurrenceCalls:
     async def pause(self, request: pb.PauseRecurrenceRequest) -> pb.PauseRecurrenceResponse:
         """Pause a recurrence. Raises `RecurrenceNotFound`, `InvalidField`."""
         topic, recurrence_id = self._names(AccessVerb.OPERATE, request)
-        with self._durably(topic, request.durability) as level:
-            kept = await self._engine.recurrences.pause(topic, recurrence_id, values.note(request.note))
+        note = validate.note(request.note)
+        async with self._record(OPERATE, "PauseRecurrence", topic, recurrence_id, note) as action:
+            with self._durably(topic, request.durability) as level:
+                await action.begin(brief.recurrence(await self._found(topic, recurrence_id)))
+                kept = await self._engine.recurrences.pause(topic, recurrence_id, note)
+            action.after = brief.recurrence(kept)
         return pb.PauseRecurrenceResponse(recurrence=self._shown(topic, kept), reached=replies.reached(level))
 
     async def resume(self, request: pb.ResumeRecurrenceRequest) -> pb.ResumeRecurrenceResponse:
         """End a pause. Raises `RecurrenceNotFound`."""
         topic, recurrence_id = self._names(AccessVerb.OPERATE, request)
-        with self._durably(topic, request.durability) as level:
-            kept = await self._engine.recurrences.resume(topic, recurrence_id)
+        async with self._record(OPERATE, "ResumeRecurrence", topic, recurrence_id, request.note) as action:
+            with self._durably(topic, request.durability) as level:
+                await action.begin(brief.recurrence(await self._found(topic, recurrence_id)))
+                kept = await self._engine.recurrences.resume(topic, recurrence_id)
+            action.after = brief.recurrence(kept)
         return pb.ResumeRecurrenceResponse(
             recurrence=self._shown(topic, kept), reached=replies.reached(level)
         )
@@ -173,8 +194,11 @@ class RecurrenceCalls:
     async def trigger(self, request: pb.TriggerRecurrenceRequest) -> pb.TriggerRecurrenceResponse:
         """Make an occurrence now. Raises `RecurrenceNotFound`."""
         topic, recurrence_id = self._names(AccessVerb.OPERATE, request)
-        with self._durably(topic, request.durability) as level:
-            timer_id = await self._engine.recurrences.trigger(topic, recurrence_id)
+        async with self._record(OPERATE, "TriggerRecurrence", topic, recurrence_id, request.note) as action:
+            with self._durably(topic, request.durability) as level:
+                await action.begin(brief.recurrence(await self._found(topic, recurrence_id)))
+                timer_id = await self._engine.recurrences.trigger(topic, recurrence_id)
+            action.after = timer_id or "the occurrence before is in its way"
         return pb.TriggerRecurrenceResponse(timer_id=timer_id, reached=replies.reached(level))
 
     async def backfill(self, request: pb.BackfillRecurrenceRequest) -> pb.BackfillRecurrenceResponse:
@@ -183,10 +207,14 @@ class RecurrenceCalls:
         since, until = values.between(request)
         apart = validate.delay(times.length("interval", request.interval), "interval")
         overlap = values.backfill_overlap(request)
-        with self._durably(topic, request.durability) as level:
-            done = await self._engine.recurrences.backfill(
-                topic, recurrence_id, since, until, apart=apart, overlap=overlap
-            )
+        async with self._record(OPERATE, "BackfillRecurrence", topic, recurrence_id, request.note) as action:
+            with self._durably(topic, request.durability) as level:
+                await action.begin(brief.recurrence(await self._found(topic, recurrence_id)))
+                done = await self._engine.recurrences.backfill(
+                    topic, recurrence_id, since, until, apart=apart, overlap=overlap
+                )
+            span = f"{brief.moment(since)} to {brief.moment(until)}"
+            action.after = f"{brief.counted(done.occurrences, 'occurrence')} of {span}"
         return pb.BackfillRecurrenceResponse(
             occurrences=done.occurrences,
             first_time=values.moment(done.first),
@@ -199,11 +227,22 @@ class RecurrenceCalls:
         """Remove a recurrence, and what waits of it if that is asked for; also where it is gone already, so
         that a call that failed can be made again."""
         topic, recurrence_id = self._names(AccessVerb.SCHEDULE, request)
-        with self._durably(topic, request.durability) as level:
-            kept = await self._engine.recurrences.remove(topic, recurrence_id)
-            response = pb.DeleteRecurrenceResponse(deleted=kept is not None, reached=replies.reached(level))
-            if request.cancel_waiting:
-                response.cancelled = await self._engine.cancel_occurrences(topic, recurrence_id)
+        schedule = AccessVerb.SCHEDULE
+        async with self._record(schedule, "DeleteRecurrence", topic, recurrence_id, request.note) as action:
+            with self._durably(topic, request.durability) as level:
+                with suppress(RecurrenceNotFound):
+                    await action.begin(brief.recurrence(await self._found(topic, recurrence_id)))
+                if request.cancel_waiting:
+                    await action.begin(brief.NONE)
+                kept = await self._engine.recurrences.remove(topic, recurrence_id)
+                response = pb.DeleteRecurrenceResponse(
+                    deleted=kept is not None, reached=replies.reached(level)
+                )
+                if request.cancel_waiting:
+                    response.cancelled = await self._engine.cancel_occurrences(topic, recurrence_id)
+            if kept is not None or request.cancel_waiting:
+                cancelled = response.cancelled
+                action.after = f"{brief.NONE}, {cancelled} cancelled" if cancelled else brief.NONE
         return response
 
     async def history(self, request: pb.GetRecurrenceHistoryRequest) -> pb.GetRecurrenceHistoryResponse:
@@ -230,6 +269,12 @@ class RecurrenceCalls:
     def _durably(self, topic: str, asked: str) -> AbstractContextManager[Durability]:
         return self._engine.durably(topic, translate.durability(asked))
 
+    def _record(self, verb: AccessVerb, method: str, topic: str, recurrence_id: str, note: str) -> Recording:
+        return self._access.actions.record(verb, method, topic, recurrence_id, note)
+
+    async def _found(self, topic: str, recurrence_id: str) -> StoredRecurrence:
+        return await self._engine.recurrences.get(topic, recurrence_id)
+
     def _names(self, verb: AccessVerb, request: Named) -> tuple[str, str]:
         """The recurrence that a request names, if the caller may do this to its topic."""
         self._access.require(verb, request.topic)
@@ -240,4 +285,4 @@ class RecurrenceCalls:
 
     async def _kept(self, request: Named) -> tuple[str, StoredRecurrence]:
         topic, recurrence_id = self._names(AccessVerb.READ, request)
-        return topic, await self._engine.recurrences.get(topic, recurrence_id)
+        return topic, await self._found(topic, recurrence_id)

@@ -36,8 +36,6 @@ MOST_JITTER = 86_400 * SECOND
 OWN_HEADERS = "relay-"
 """How the names of headers begin that only the relay gives."""
 
-MOST_NOTE_BYTES = 1_024
-
 GAPS = {
     pb.GAP_POLICY_UNSPECIFIED: Gap.SHIFT,
     pb.GAP_POLICY_SHIFT: Gap.SHIFT,
@@ -223,13 +221,6 @@ def _max_runs(spec: pb.RecurrenceSpec) -> int:
     if spec.max_runs < 0:
         raise InvalidField("max_runs", f"is {spec.max_runs}; give 0, which means no limit, or more")
     return spec.max_runs
-
-
-def note(text: str) -> str:
-    """Check the note of a pause."""
-    if (size := len(text.encode())) > MOST_NOTE_BYTES:
-        raise InvalidField("note", f"is {size} bytes long; at most {MOST_NOTE_BYTES:,} are allowed")
-    return text
 
 
 def between(request: pb.BackfillRecurrenceRequest) -> tuple[int, int]:

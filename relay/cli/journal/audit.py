@@ -16,9 +16,11 @@ from relay.cli.terminal import output
 from relay.cli.terminal.exits import BAD_INPUT, FAILURE, NOT_FOUND, OK, UNAVAILABLE, fail
 from relay.cli.terminal.redis_connection import advice, load_settings
 from relay.core import validate
-from relay.core.audit import Audit, PromiseVerdict
-from relay.core.errors import InvalidField, StoreError, StoreUnavailable, UnfitServer
+from relay.core.audit import Audit, PromiseVerdict, Report
+from relay.core.errors import InvalidField, StoreError, StoreRefused, StoreUnavailable, UnfitServer
 from relay.core.journal import JournalBatch, place_of
+from relay.core.trust.access import EVERY_TOPIC
+from relay.core.trust.actions import Action, joined
 from relay.settings.keys import key_names
 from relay.store.journal import files as journal_file
 from relay.store.journal.entries import decode
@@ -26,6 +28,7 @@ from relay.store.partitions.journals import TopicJournal
 from relay.store.partitions.present import present
 from relay.store.server.explain import explained
 from relay.store.server.server import Server
+from relay.store.timeline.actions import RedisActions
 
 CODES = {PromiseVerdict.PROVED: OK, PromiseVerdict.REFUTED: FAILURE, PromiseVerdict.UNSAID: BAD_INPUT}
 
@@ -57,11 +60,33 @@ def audit(config: Path | None, asked: AuditRequest, as_json: bool) -> None:
     if asked.redis:
         _with_redis(config, lambda server: replay(server, asked.topic, judge))
     report = judge.report(at_rest=asked.at_rest, reconciled=asked.redis)
+    did = _people(config, asked.topic, report) if asked.redis else None
     if as_json:
-        output.document(audit_report.document(asked.topic, report))
+        output.document(audit_report.document(asked.topic, report, did))
     else:
-        audit_report.show(asked.topic, report)
+        audit_report.show(asked.topic, report, did)
     raise typer.Exit(CODES[report.verdict])
+
+
+def _people(config: Path | None, topic: str, report: Report) -> list[Action] | None:
+    """What people did to the topic, and to all of them, in the time of the journal; None where this user of
+    Redis may not read that."""
+    found: list[Action] | None = None
+
+    async def read(server: Server) -> None:
+        nonlocal found
+        try:
+            first = f"{max(report.first_time // 1000 - 1, 0)}-0"
+            entries = [each async for each in RedisActions(server).behind(first)]
+        except StoreRefused as refused:
+            typer.echo(f"relay: what people did can't be read: {refused}", err=True)
+            return
+        meant = joined(each for each in entries if each.topic in (topic, EVERY_TOPIC))
+        found = [each for each in meant if each.since <= report.last_time]
+
+    if report.batches:
+        _with_redis(config, read)
+    return found
 
 
 async def replay(server: Server, topic: str, judge: Audit) -> None:

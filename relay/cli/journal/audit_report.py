@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import typer
 
+from relay.cli.journal import people
 from relay.cli.terminal import tables
 from relay.cli.terminal.output import iso, safe
 from relay.core.audit import Example, Judgement, PromiseVerdict, Report
 from relay.core.instants import SECOND
+from relay.core.trust.actions import Action
 
 TITLES = ("promise", "verdict", "checked>", "broken>", "why it can't be said")
 COLOURS = {PromiseVerdict.PROVED: "green", PromiseVerdict.REFUTED: "red", PromiseVerdict.UNSAID: "yellow"}
@@ -19,8 +21,9 @@ COLOURS = {PromiseVerdict.PROVED: "green", PromiseVerdict.REFUTED: "red", Promis
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def document(topic: str, report: Report) -> dict[str, Any]:
-    """The whole report. Instants are in ISO 8601, lengths in seconds, occurrences as the API has them."""
+def document(topic: str, report: Report, did: Sequence[Action] | None) -> dict[str, Any]:
+    """The whole report, with what people `did`, if that was read. Instants are in ISO 8601, lengths in
+    seconds, occurrences as the API has them."""
     return {
         "topic": topic,
         "verdict": report.verdict.value,
@@ -53,6 +56,7 @@ def document(topic: str, report: Report) -> dict[str, Any]:
             }
             for each in report.open
         ],
+        "people": None if did is None else [people.fields(each) for each in did],
     }
 
 
@@ -77,7 +81,7 @@ def _promise(judgement: Judgement) -> dict[str, Any]:
     }
 
 
-def show(topic: str, report: Report) -> None:
+def show(topic: str, report: Report, did: Sequence[Action] | None) -> None:
     """The same report for people."""
     span = f", {_moment(report.first_time)} to {_moment(report.last_time)}" if report.batches else ""
     typer.echo(f"{safe(topic)}: {report.records} records in {report.batches} entries{span}")
@@ -89,6 +93,10 @@ def show(topic: str, report: Report) -> None:
     tables.show(tables.table(TITLES, rows))
     for line in _lines(report):
         typer.echo(line)
+    if did is not None:
+        typer.echo("what people did in this time:" if did else "nobody did anything in this time")
+    for each in did or ():
+        typer.echo(f"  {people.line(each)}")
     typer.echo(typer.style(report.verdict.value, fg=COLOURS[report.verdict], bold=True))
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Optional
 
 import typer
 
-from relay.cli.terminal.options import TOPICS, Config, Json, TopicName
+from relay.cli.terminal.options import TOPICS, Config, Json
 
 app = typer.Typer(no_args_is_help=True)
 group = typer.Typer()
@@ -20,7 +20,21 @@ def root() -> None:
 
 @app.command()
 def tail(
-    topic: TopicName,
+    topic: Annotated[
+        Optional[str],  # noqa: UP045 (typer reads it at run time)
+        typer.Argument(metavar="TOPIC", help="The topic; with --people it may be left out."),
+    ] = None,
+    people: Annotated[
+        bool, typer.Option("--people", help="Print what people did, and not what happened to timers.")
+    ] = False,
+    principal: Annotated[
+        str,
+        typer.Option(
+            "--principal",
+            metavar="NAME",
+            help="With --people: only what this principal did; * stands for any characters.",
+        ),
+    ] = "*",
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new records until Ctrl-C.")] = False,
     after: Annotated[
         Optional[str],  # noqa: UP045 (typer reads it at run time)
@@ -47,10 +61,21 @@ def tail(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    """Print the newest records of a topic's journal, or those behind an entry.
+    """Print the newest records of a topic's journal, or those behind an entry; or what people did.
 
     The journal is read from Redis itself, which RELAY_REDIS__URL or --config names; no relay is needed.
     """
+    from relay.cli.journal import people as of_people
     from relay.cli.journal import tail as implementation
+    from relay.cli.terminal.exits import BAD_INPUT, fail
 
-    implementation.tail(config, topic, after, limit, interval if follow else None, as_json)
+    pause = interval if follow else None
+    if people:
+        wanted = of_people.Wanted(topic, principal)
+        of_people.tail(config, wanted, after, limit, pause, as_json)
+    elif topic is None:
+        fail("TOPIC: is missing; name the topic whose journal to print, or give --people", BAD_INPUT)
+    elif principal != "*":
+        fail("--principal: says whose actions to print; give it with --people", BAD_INPUT)
+    else:
+        implementation.tail(config, topic, after, limit, pause, as_json)

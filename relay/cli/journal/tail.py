@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,6 @@ from relay.core import validate
 from relay.core.errors import InvalidField, StoreError, StoreUnavailable, UnfitServer
 from relay.core.instants import SECOND
 from relay.core.journal import JournalBatch, JournalRecord
-from relay.settings import Settings
 from relay.settings.keys import key_names
 from relay.store.journal.entries import MAX_BATCHES, checked, decode
 from relay.store.partitions.entry_ids import EntryId
@@ -39,10 +39,28 @@ def tail(
     """Print the records. `interval` is the number of seconds between two looks for more; None means one
     look."""
     pause = parse.length(interval, "--interval").total_seconds() if interval is not None else None
+
+    async def read(server: Server) -> None:
+        await _tail(server, topic, after, limit, pause, as_json)
+
+    read_redis(config, topic, read)
+
+
+def read_redis(config: Path | None, topic: str, read: Callable[[Server], Awaitable[None]]) -> None:
+    """Read the Redis that the settings name, until the end or Ctrl-C. A failure ends the command."""
     settings = load_settings(config)
+    url, timeout = settings.redis.location, settings.redis.start_timeout
+
+    async def run() -> None:
+        async with (
+            Server(url, key_names(settings.redis), connections=1, timeout=timeout) as server,
+            explained(),
+        ):
+            await read(server)
+
     try:
         validate.topic("topic", topic)
-        anyio.run(_tail, settings, topic, after, limit, pause, as_json)
+        anyio.run(run)
     except InvalidField as error:
         fail(f"{'--' if error.field == 'from' else ''}{error}", BAD_INPUT)
     except StoreUnavailable as failure:
@@ -54,40 +72,41 @@ def tail(
 
 
 async def _tail(
-    settings: Settings, topic: str, after: str | None, limit: int, pause: float | None, as_json: bool
+    server: Server, topic: str, after: str | None, limit: int, pause: float | None, as_json: bool
 ) -> None:
     lines = TailLines(as_json)
-    url, timeout = settings.redis.location, settings.redis.start_timeout
-    keys = key_names(settings.redis)
-    async with Server(url, keys, connections=1, timeout=timeout) as server, explained():
-        journal = TopicJournal(server, topic)
+    journal = TopicJournal(server, topic)
+    await journal.look()
+    if after:
+        journal.begin_behind(_places(journal, after))
+    if after is None:
+        for raw in await journal.newest(min(limit, MAX_BATCHES)):
+            lines.add(decode(raw.id, raw.batch))
+        lines.end(limit)
+    else:
+        async for raw in journal.behind():
+            lines.add(decode(raw.id, raw.batch))
+            if lines.count >= limit:
+                break
+        lines.end()
+    if not lines.count and pause is None:
+        words = f"nothing behind {after}" if after else "empty, or the topic has no journal"
+        fail(f"the journal of {output.safe(topic)} is {words}", NOT_FOUND)
+    while pause is not None:
         await journal.look()
-        if after:
-            journal.begin_behind(_places(journal, after))
-        if after is None:
-            for raw in await journal.newest(min(limit, MAX_BATCHES)):
-                lines.add(decode(raw.id, raw.batch))
-            lines.end(limit)
-        else:
-            async for raw in journal.behind():
-                lines.add(decode(raw.id, raw.batch))
-                if lines.count >= limit:
-                    break
+        async for raw in journal.behind():
+            lines.add(decode(raw.id, raw.batch))
             lines.end()
-        if not lines.count and pause is None:
-            words = f"nothing behind {after}" if after else "empty, or the topic has no journal"
-            fail(f"the journal of {output.safe(topic)} is {words}", NOT_FOUND)
-        while pause is not None:
-            await journal.look()
-            async for raw in journal.behind():
-                lines.add(decode(raw.id, raw.batch))
-                lines.end()
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                # Ctrl-C cancels this task; redis-py waits by `wait_for`, which in Python 3.11 may swallow
-                # that.
-                raise asyncio.CancelledError
-            await anyio.sleep(pause)
+        await until_next(pause)
+
+
+async def until_next(pause: float) -> None:
+    """Wait before the next look. Ctrl-C ends it."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        # Ctrl-C cancels this task; redis-py waits by `wait_for`, which in Python 3.11 may swallow that.
+        raise asyncio.CancelledError
+    await anyio.sleep(pause)
 
 
 def _places(journal: TopicJournal, after: str) -> dict[int, str]:

@@ -78,6 +78,7 @@ def apply(
     prune: bool,
     topics: Sequence[str],
     dry_run: bool,
+    note: str,
     durability: str,
     as_json: bool,
 ) -> None:
@@ -98,9 +99,11 @@ def apply(
             change.print(as_json)
         if not dry_run:
             for calendar in closed:  # first, since rules may name them
-                await client.calendars.put(calendar.entry.name, calendar.entry.dates, durability=durability)
+                await client.calendars.put(
+                    calendar.entry.name, calendar.entry.dates, note=note, durability=durability
+                )
             for each in found:
-                await _make(client, each, durability)
+                await _make(client, each, note, durability)
         if not as_json:
             typer.echo(_told([each.change for each in changes], unchanged, dry_run), err=True)
 
@@ -144,10 +147,10 @@ async def _left_over(
     ]
 
 
-async def _make(client: RelayClient, wanted: Difference, durability: str) -> None:
+async def _make(client: RelayClient, wanted: Difference, note: str, durability: str) -> None:
     """Do what was printed, to what it was printed of."""
     if wanted.wanted is None:
-        await client.recurrences.delete(wanted.topic, wanted.recurrence_id, durability=durability)
+        await client.recurrences.delete(wanted.topic, wanted.recurrence_id, note=note, durability=durability)
         return
     options = asking.options_of(wanted.wanted)
     try:
@@ -155,6 +158,7 @@ async def _make(client: RelayClient, wanted: Difference, durability: str) -> Non
             wanted.recurrence_id,
             topic=wanted.topic,
             if_version=wanted.version,
+            note=note,
             durability=durability,
             **options,
         )

@@ -119,13 +119,14 @@ def put(
     recurrence_id: str,
     given: RecurOptions,
     if_version: int | None,
+    note: str,
     durability: str,
     as_json: bool,
 ) -> None:
     """Keep a recurrence, and show when it fires next."""
     found = connection.ask(
         lambda client: client.recur(
-            recurrence_id, topic=topic, if_version=if_version, durability=durability, **given
+            recurrence_id, topic=topic, if_version=if_version, note=note, durability=durability, **given
         )
     )
     if as_json:
@@ -263,11 +264,11 @@ def pause(
 
 
 def resume(
-    connection: RelayConnection, topic: str, recurrence_id: str, durability: str, as_json: bool
+    connection: RelayConnection, topic: str, recurrence_id: str, note: str, durability: str, as_json: bool
 ) -> None:
     """End a pause."""
     found = connection.ask(
-        lambda client: client.recurrences.resume(topic, recurrence_id, durability=durability)
+        lambda client: client.recurrences.resume(topic, recurrence_id, note=note, durability=durability)
     )
     if as_json:
         output.document(shown.document(found))
@@ -276,11 +277,11 @@ def resume(
 
 
 def trigger(
-    connection: RelayConnection, topic: str, recurrence_id: str, durability: str, as_json: bool
+    connection: RelayConnection, topic: str, recurrence_id: str, note: str, durability: str, as_json: bool
 ) -> None:
     """Make an occurrence now."""
     timer_id = connection.ask(
-        lambda client: client.recurrences.trigger(topic, recurrence_id, durability=durability)
+        lambda client: client.recurrences.trigger(topic, recurrence_id, note=note, durability=durability)
     )
     if as_json:
         output.document({"topic": topic, "recurrence_id": recurrence_id, "timer_id": timer_id})
@@ -296,6 +297,7 @@ def backfill(
     topic: str,
     recurrence_id: str,
     given: TypedBackfill,
+    note: str,
     durability: str,
     as_json: bool,
 ) -> None:
@@ -305,7 +307,14 @@ def backfill(
     overlap = cast("BackfillOverlap | None", given.overlap)
     done = connection.ask(
         lambda client: client.recurrences.backfill(
-            topic, recurrence_id, since, until, interval=apart, overlap=overlap, durability=durability
+            topic,
+            recurrence_id,
+            since,
+            until,
+            interval=apart,
+            overlap=overlap,
+            note=note,
+            durability=durability,
         )
     )
     first, last = shown.iso(done.first_time), shown.iso(done.last_time)
@@ -325,13 +334,14 @@ def delete(
     topic: str,
     recurrence_id: str,
     cancel_waiting: bool,
+    note: str,
     durability: str,
     as_json: bool,
 ) -> None:
     """Remove a recurrence."""
     done = connection.ask(
         lambda client: client.recurrences.delete(
-            topic, recurrence_id, cancel_waiting=cancel_waiting, durability=durability
+            topic, recurrence_id, cancel_waiting=cancel_waiting, note=note, durability=durability
         )
     )
     if as_json:

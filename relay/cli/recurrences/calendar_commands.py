@@ -7,7 +7,7 @@ from typing import Annotated, Optional
 
 import typer
 
-from relay.cli.terminal.options import DEFAULT_TARGET, Durability, Json, Target, Timeout
+from relay.cli.terminal.options import DEFAULT_TARGET, Durability, Json, Note, Target, Timeout
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -29,6 +29,7 @@ def put(
             "--file", "-f", metavar="FILE", help="Its dates from a file, one a line, or - for standard input."
         ),
     ] = None,
+    note: Note = "",
     durability: Durability = "",
     target: Target = DEFAULT_TARGET,
     timeout: Timeout = None,
@@ -41,7 +42,7 @@ def put(
     from relay.cli.recurrences import calendars
     from relay.cli.terminal.relay_connection import RelayConnection
 
-    calendars.put(RelayConnection(target, timeout), name, dates, file, durability, as_json)
+    calendars.put(RelayConnection(target, timeout), name, dates, file, note, durability, as_json)
 
 
 @app.command()
@@ -67,6 +68,7 @@ def list_(target: Target = DEFAULT_TARGET, timeout: Timeout = None, as_json: Jso
 @app.command()
 def delete(
     name: CalendarName,
+    note: Note = "",
     durability: Durability = "",
     target: Target = DEFAULT_TARGET,
     timeout: Timeout = None,
@@ -79,4 +81,4 @@ def delete(
     from relay.cli.recurrences import calendars
     from relay.cli.terminal.relay_connection import RelayConnection
 
-    calendars.delete(RelayConnection(target, timeout), name, durability, as_json)
+    calendars.delete(RelayConnection(target, timeout), name, note, durability, as_json)

@@ -25,6 +25,7 @@ def put(
     name: str,
     dates: Sequence[str] | None,
     file: Path | None,
+    note: str,
     durability: str,
     as_json: bool,
 ) -> None:
@@ -37,7 +38,7 @@ def put(
             BAD_INPUT,
         )
     days = list(dates or ()) if file is None else read_dates(file)
-    result = connection.ask(lambda client: client.calendars.put(name, days, durability=durability))
+    result = connection.ask(lambda client: client.calendars.put(name, days, note=note, durability=durability))
     count = len(set(days))
     if as_json:
         output.document({"name": name, "dates": sorted(set(days)), "result": result.value})
@@ -99,9 +100,9 @@ def list_(connection: RelayConnection, as_json: bool) -> None:
         typer.echo("no calendars", err=True)
 
 
-def delete(connection: RelayConnection, name: str, durability: str, as_json: bool) -> None:
+def delete(connection: RelayConnection, name: str, note: str, durability: str, as_json: bool) -> None:
     """Remove a calendar."""
-    deleted = connection.ask(lambda client: client.calendars.delete(name, durability=durability))
+    deleted = connection.ask(lambda client: client.calendars.delete(name, note=note, durability=durability))
     if as_json:
         output.document({"name": name, "deleted": deleted})
     elif deleted:

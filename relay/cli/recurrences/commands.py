@@ -15,6 +15,7 @@ from relay.cli.terminal.options import (
     Durability,
     Json,
     Limit,
+    Note,
     Target,
     Timeout,
     TopicName,
@@ -203,6 +204,7 @@ def put(
         Optional[int],  # noqa: UP045
         typer.Option("--if-version", min=0, help="Only if it has this version; 0: only if there is none."),
     ] = None,
+    note: Note = "",
     durability: Durability = "",
     target: Target = DEFAULT_TARGET,
     timeout: Timeout = None,
@@ -221,7 +223,7 @@ def put(
     policies = asking.TypedPolicies(overlap, catch_up, catch_up_window, jitter, expire_after, max_runs)
     options = asking.options(rule, content, policies)
     asking.put(
-        RelayConnection(target, timeout), topic, recurrence_id, options, if_version, durability, as_json
+        RelayConnection(target, timeout), topic, recurrence_id, options, if_version, note, durability, as_json
     )
 
 
@@ -305,7 +307,7 @@ def preview(
 def pause(
     topic: TopicName,
     recurrence_id: RecurrenceId,
-    note: Annotated[str, typer.Option("--note", metavar="TEXT", help="Why.")] = "",
+    note: Note = "",
     durability: Durability = "",
     target: Target = DEFAULT_TARGET,
     timeout: Timeout = None,
@@ -322,6 +324,7 @@ def pause(
 def resume(
     topic: TopicName,
     recurrence_id: RecurrenceId,
+    note: Note = "",
     durability: Durability = "",
     target: Target = DEFAULT_TARGET,
     timeout: Timeout = None,
@@ -331,13 +334,14 @@ def resume(
     from relay.cli.recurrences import asking
     from relay.cli.terminal.relay_connection import RelayConnection
 
-    asking.resume(RelayConnection(target, timeout), topic, recurrence_id, durability, as_json)
+    asking.resume(RelayConnection(target, timeout), topic, recurrence_id, note, durability, as_json)
 
 
 @app.command()
 def trigger(
     topic: TopicName,
     recurrence_id: RecurrenceId,
+    note: Note = "",
     durability: Durability = "",
     target: Target = DEFAULT_TARGET,
     timeout: Timeout = None,
@@ -347,7 +351,7 @@ def trigger(
     from relay.cli.recurrences import asking
     from relay.cli.terminal.relay_connection import RelayConnection
 
-    asking.trigger(RelayConnection(target, timeout), topic, recurrence_id, durability, as_json)
+    asking.trigger(RelayConnection(target, timeout), topic, recurrence_id, note, durability, as_json)
 
 
 @app.command()
@@ -372,6 +376,7 @@ def backfill(
             "Default: allow if the recurrence has that, else buffer.",
         ),
     ] = None,
+    note: Note = "",
     durability: Durability = "",
     target: Target = DEFAULT_TARGET,
     timeout: Timeout = None,
@@ -382,7 +387,9 @@ def backfill(
     from relay.cli.terminal.relay_connection import RelayConnection
 
     between = asking.TypedBackfill(start, end, interval, overlap)
-    asking.backfill(RelayConnection(target, timeout), topic, recurrence_id, between, durability, as_json)
+    asking.backfill(
+        RelayConnection(target, timeout), topic, recurrence_id, between, note, durability, as_json
+    )
 
 
 @app.command()
@@ -392,6 +399,7 @@ def delete(
     cancel_waiting: Annotated[
         bool, typer.Option("--cancel-waiting", help="Cancel its occurrences that have not ended, too.")
     ] = False,
+    note: Note = "",
     durability: Durability = "",
     target: Target = DEFAULT_TARGET,
     timeout: Timeout = None,
@@ -401,7 +409,9 @@ def delete(
     from relay.cli.recurrences import asking
     from relay.cli.terminal.relay_connection import RelayConnection
 
-    asking.delete(RelayConnection(target, timeout), topic, recurrence_id, cancel_waiting, durability, as_json)
+    asking.delete(
+        RelayConnection(target, timeout), topic, recurrence_id, cancel_waiting, note, durability, as_json
+    )
 
 
 @app.command()
@@ -438,6 +448,7 @@ def apply(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the difference, and change nothing.")
     ] = False,
+    note: Note = "",
     durability: Durability = "",
     target: Target = DEFAULT_TARGET,
     timeout: Timeout = None,
@@ -448,7 +459,7 @@ def apply(
     from relay.cli.terminal.relay_connection import RelayConnection
 
     applying.apply(
-        RelayConnection(target, timeout), file, prune, tuple(topic or ()), dry_run, durability, as_json
+        RelayConnection(target, timeout), file, prune, tuple(topic or ()), dry_run, note, durability, as_json
     )
 
 

@@ -38,6 +38,10 @@ Durability = Annotated[
         help="Wait until it is as durable: fsync, replicas:1, fsync+replicas:1. Default: the topic's.",
     ),
 ]
+Note = Annotated[
+    str,
+    typer.Option("--note", metavar="TEXT", help="Why, for the action log: see journal tail --people."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")]
 TimerId = Annotated[str, typer.Argument(metavar="ID", help="The timer's name within the topic.")]

@@ -15,6 +15,7 @@ from relay.cli.terminal.options import (
     Durability,
     Json,
     Limit,
+    Note,
     Target,
     Timeout,
     TimerId,
@@ -210,6 +211,7 @@ def list_(
 def run(
     topic: TopicName,
     timer_id: TimerId,
+    note: Note = "",
     durability: Durability = "",
     target: Target = DEFAULT_TARGET,
     timeout: Timeout = None,
@@ -219,4 +221,4 @@ def run(
     from relay.cli.terminal.relay_connection import RelayConnection
     from relay.cli.timers import timer_calls
 
-    timer_calls.run(topic, timer_id, RelayConnection(target, timeout), durability, as_json)
+    timer_calls.run(topic, timer_id, RelayConnection(target, timeout), note, durability, as_json)

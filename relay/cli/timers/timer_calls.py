@@ -90,11 +90,13 @@ def get(topic: str, timer_id: str, connection: RelayConnection, as_json: bool) -
         output.timer(timer, as_json)
 
 
-def run(topic: str, timer_id: str, connection: RelayConnection, durability: str, as_json: bool) -> None:
+def run(
+    topic: str, timer_id: str, connection: RelayConnection, note: str, durability: str, as_json: bool
+) -> None:
     """Make a timer due now."""
 
     async def run(client: RelayClient) -> tuple[TimerChange, TopicInfo | None]:
-        change = await client.run_timer(topic, timer_id, durability=durability)
+        change = await client.run_timer(topic, timer_id, note=note, durability=durability)
         if not change:
             return change, None
         with suppress(CallError):  # the timer is due, whether or not the relay tells how its topic stands

@@ -13,6 +13,7 @@ from relay.cli.terminal.options import (
     Interval,
     Json,
     Limit,
+    Note,
     Target,
     Timeout,
     TopicName,
@@ -75,6 +76,7 @@ def reshard(
     no_wait: Annotated[
         bool, typer.Option("--no-wait", help="Begin the first step, and don't wait for its end.")
     ] = False,
+    note: Note = "",
     target: Target = DEFAULT_TARGET,
     timeout: Timeout = None,
     as_json: Json = False,
@@ -87,7 +89,7 @@ def reshard(
     from relay.cli.terminal.relay_connection import RelayConnection
     from relay.cli.topics import resharding
 
-    resharding.reshard(RelayConnection(target, timeout), topic, partitions, max_rate, no_wait, as_json)
+    resharding.reshard(RelayConnection(target, timeout), topic, partitions, max_rate, no_wait, note, as_json)
 
 
 @app.command(rich_help_panel=TOPICS)
@@ -121,6 +123,7 @@ def pause(
         Optional[str],  # noqa: UP045
         typer.Option("--for", metavar="DURATION", help="How long the pause lasts: 30s, 10m, 1h30m."),
     ] = None,
+    note: Note = "",
     durability: Durability = "",
     target: Target = DEFAULT_TARGET,
     timeout: Timeout = None,
@@ -130,12 +133,13 @@ def pause(
     from relay.cli.terminal.relay_connection import RelayConnection
     from relay.cli.topics import topic_calls as implementation
 
-    implementation.pause(RelayConnection(target, timeout), topic, until, length, durability, as_json)
+    implementation.pause(RelayConnection(target, timeout), topic, until, length, note, durability, as_json)
 
 
 @app.command(rich_help_panel=TOPICS)
 def resume(
     topic: TopicName,
+    note: Note = "",
     durability: Durability = "",
     target: Target = DEFAULT_TARGET,
     timeout: Timeout = None,
@@ -145,4 +149,4 @@ def resume(
     from relay.cli.terminal.relay_connection import RelayConnection
     from relay.cli.topics import topic_calls as implementation
 
-    implementation.resume(RelayConnection(target, timeout), topic, durability, as_json)
+    implementation.resume(RelayConnection(target, timeout), topic, note, durability, as_json)

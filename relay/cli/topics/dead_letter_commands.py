@@ -12,6 +12,7 @@ from relay.cli.terminal.options import (
     Durability,
     Json,
     Limit,
+    Note,
     Target,
     Timeout,
     TopicName,
@@ -111,6 +112,7 @@ def redrive(
     everything: Everything = False,
     rate: Rate = None,
     dry_run: DryRun = False,
+    note: Note = "",
     durability: Durability = "",
     target: Target = DEFAULT_TARGET,
     timeout: Timeout = None,
@@ -128,7 +130,7 @@ def redrive(
 
     selection = Selection.of(dead_ids or (), LetterOptions(timer_id, reason, since, before), everything)
     how = redrive_and_purge.How(
-        parse.rate(rate, "--rate") if rate is not None else 0.0, dry_run, durability, as_json
+        parse.rate(rate, "--rate") if rate is not None else 0.0, dry_run, note, durability, as_json
     )
     redrive_and_purge.redrive(RelayConnection(target, timeout), topic, selection, how)
 
@@ -145,6 +147,7 @@ def purge(
     rate: Rate = None,
     dry_run: DryRun = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
+    note: Note = "",
     durability: Durability = "",
     target: Target = DEFAULT_TARGET,
     timeout: Timeout = None,
@@ -158,6 +161,6 @@ def purge(
 
     selection = Selection.of(dead_ids or (), LetterOptions(timer_id, reason, since, before), everything)
     how = redrive_and_purge.How(
-        parse.rate(rate, "--rate") if rate is not None else 0.0, dry_run, durability, as_json
+        parse.rate(rate, "--rate") if rate is not None else 0.0, dry_run, note, durability, as_json
     )
     redrive_and_purge.purge(RelayConnection(target, timeout), topic, selection, how, yes)

@@ -42,6 +42,7 @@ class How:
 
     rate: float
     dry_run: bool
+    note: str
     durability: str
     as_json: bool
 
@@ -70,7 +71,7 @@ def redrive(connection: RelayConnection, topic: str, selection: Selection, how: 
     tally = LetterTally()
 
     async def work(topics: Topics, names: list[str], letters: list[DeadLetterInfo]) -> None:
-        results = await topics.redrive(topic, names, durability=how.durability)
+        results = await topics.redrive(topic, names, note=how.note, durability=how.durability)
         timer_ids = {letter.dead_id: letter.timer_id for letter in letters}
         for dead_id, result in zip(names, results, strict=True):
             tally.counts[result] = tally.counts.get(result, 0) + 1
@@ -112,7 +113,7 @@ def purge(connection: RelayConnection, topic: str, selection: Selection, how: Ho
     tally = LetterTally()
 
     async def work(topics: Topics, names: list[str], _: list[DeadLetterInfo]) -> None:
-        tally.purged += await topics.purge(topic, names, durability=how.durability)
+        tally.purged += await topics.purge(topic, names, note=how.note, durability=how.durability)
 
     def done() -> str:
         return f"purged {letters_of(topic, tally.purged)}"

@@ -27,6 +27,7 @@ def reshard(
     partitions: int,
     max_rate: str | None,
     no_wait: bool,
+    note: str,
     as_json: bool,
 ) -> None:
     """Begin one step after the other until the topic has that many partitions; with `no_wait`, only one."""
@@ -40,14 +41,14 @@ def reshard(
     async def run(topics: Topics) -> TopicInfo:
         nonlocal has_begun
         await known_topics.require(topics, topic)
-        info = await topics.reshard(topic, partitions, max_rate=rate)
+        info = await topics.reshard(topic, partitions, max_rate=rate, note=note)
         has_begun = True
         while not no_wait and not _is_there(info, partitions):
             if info.moving_to:
                 typer.echo(f"relay: {_move(info)}{_afterwards(info, partitions)}", err=True)
                 info = await _ended(topics, info)
             if not info.moving_to:
-                info = await topics.reshard(topic, partitions, max_rate=rate)
+                info = await topics.reshard(topic, partitions, max_rate=rate, note=note)
         return info
 
     try:

@@ -76,6 +76,7 @@ def pause(
     topic: str,
     until: str | None,
     length: str | None,
+    note: str,
     durability: str,
     as_json: bool,
 ) -> None:
@@ -89,7 +90,7 @@ def pause(
 
     async def paused(topics: Topics) -> tuple[str, TopicInfo]:
         why = await known_topics.doubt(topics, topic)
-        return why, await topics.pause(topic, until=end, duration=duration, durability=durability)
+        return why, await topics.pause(topic, until=end, duration=duration, note=note, durability=durability)
 
     why, info = connection.call(paused)
     if why:
@@ -100,12 +101,12 @@ def pause(
         typer.echo(f"paused {output.safe(topic)} {how_long(info)}")
 
 
-def resume(connection: RelayConnection, topic: str, durability: str, as_json: bool) -> None:
+def resume(connection: RelayConnection, topic: str, note: str, durability: str, as_json: bool) -> None:
     """End a pause."""
 
     async def resumed(topics: Topics) -> TopicInfo:
         await known_topics.require(topics, topic)
-        return await topics.resume(topic, durability=durability)
+        return await topics.resume(topic, note=note, durability=durability)
 
     info = connection.call(resumed)
     if as_json:

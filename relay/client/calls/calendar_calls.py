@@ -28,13 +28,17 @@ class Calendar:
         return cls(name=calendar.name, dates=tuple(map(date.fromisoformat, calendar.dates)))
 
 
-def put(name: str, dates: Iterable[date | str], durability: str, timeout: float) -> Steps[PutResult]:
+def put(
+    name: str, dates: Iterable[date | str], note: str, durability: str, timeout: float
+) -> Steps[PutResult]:
     """Keep a calendar. Raises `InvalidArgument`, whose field is the name of the argument."""
     arguments.check_name(name, "name")
     if isinstance(dates, str):
         raise errors.InvalidArgument("dates must be a list of dates, not one text", field="dates")
     days = [day_of(each, f"dates[{place}]") for place, each in enumerate(dates)]
-    request = pb.PutCalendarRequest(calendar=pb.Calendar(name=name, dates=days), durability=durability)
+    request = pb.PutCalendarRequest(
+        calendar=pb.Calendar(name=name, dates=days), note=arguments.check_note(note), durability=durability
+    )
     try:
         response = yield from call(PUT_CALENDAR, request, timeout)
     except errors.InvalidArgument as error:
@@ -60,10 +64,10 @@ def page(timeout: float) -> Steps[list[Calendar]]:
     return [Calendar.from_proto(each) for each in response.calendars]
 
 
-def delete(name: str, durability: str, timeout: float) -> Steps[bool]:
+def delete(name: str, note: str, durability: str, timeout: float) -> Steps[bool]:
     """Remove a calendar; return whether there was one."""
     arguments.check_name(name, "name")
-    request = pb.DeleteCalendarRequest(name=name, durability=durability)
+    request = pb.DeleteCalendarRequest(name=name, note=arguments.check_note(note), durability=durability)
     response = yield from call(DELETE_CALENDAR, request, timeout)
     read_reached(durability, response.reached)
     return response.deleted

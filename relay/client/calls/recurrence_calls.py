@@ -28,7 +28,6 @@ from relay.client.calls.channel import (
     Response,
 )
 from relay.client.calls.recurrence_values import (
-    MAX_NOTE_BYTES,
     Backfilled,
     BackfillOverlap,
     DeletedRecurrence,
@@ -67,19 +66,20 @@ def put(
     recurrence_id: str,
     options: RecurOptions,
     if_version: int | None,
+    note: str,
     durability: str,
     timeout: float,
 ) -> Steps[PutRecurrence]:
     """Keep a recurrence. Raises `InvalidArgument`, whose field is the name of the argument."""
     spec = to_spec(topic, recurrence_id, options)
-    return (yield from put_spec(spec, if_version, timeout, durability=durability))
+    return (yield from put_spec(spec, if_version, timeout, note=note, durability=durability))
 
 
 def put_spec(
-    spec: pb.RecurrenceSpec, if_version: int | None, timeout: float, *, durability: str = ""
+    spec: pb.RecurrenceSpec, if_version: int | None, timeout: float, *, note: str = "", durability: str = ""
 ) -> Steps[PutRecurrence]:
     """Keep a recurrence that is a message already; see `put`."""
-    request = pb.PutRecurrenceRequest(recurrence=spec, durability=durability)
+    request = pb.PutRecurrenceRequest(recurrence=spec, note=arguments.check_note(note), durability=durability)
     if if_version is not None:
         arguments.check_count(if_version, "if_version", 0, MAX_VERSION)
         request.if_version = if_version
@@ -128,31 +128,31 @@ def preview(
 def pause(topic: str, recurrence_id: str, note: str, durability: str, timeout: float) -> Steps[Recurrence]:
     """Pause a recurrence. Raises `NotFound`, `InvalidArgument`."""
     check_names(topic, recurrence_id)
-    if (size := arguments.check_text(note, "note")) > MAX_NOTE_BYTES:
-        raise errors.InvalidArgument(
-            f"note has {size} bytes; at most {MAX_NOTE_BYTES:,} are allowed", field="note"
-        )
     request = pb.PauseRecurrenceRequest(
-        topic=topic, recurrence_id=recurrence_id, note=note, durability=durability
+        topic=topic, recurrence_id=recurrence_id, note=arguments.check_note(note), durability=durability
     )
     response = yield from call(PAUSE_RECURRENCE, request, timeout)
     read_reached(durability, response.reached)
     return Recurrence.from_proto(response.recurrence)
 
 
-def resume(topic: str, recurrence_id: str, durability: str, timeout: float) -> Steps[Recurrence]:
+def resume(topic: str, recurrence_id: str, note: str, durability: str, timeout: float) -> Steps[Recurrence]:
     """End a pause. Raises `NotFound`."""
     check_names(topic, recurrence_id)
-    request = pb.ResumeRecurrenceRequest(topic=topic, recurrence_id=recurrence_id, durability=durability)
+    request = pb.ResumeRecurrenceRequest(
+        topic=topic, recurrence_id=recurrence_id, note=arguments.check_note(note), durability=durability
+    )
     response = yield from call(RESUME_RECURRENCE, request, timeout)
     read_reached(durability, response.reached)
     return Recurrence.from_proto(response.recurrence)
 
 
-def trigger(topic: str, recurrence_id: str, durability: str, timeout: float) -> Steps[str]:
+def trigger(topic: str, recurrence_id: str, note: str, durability: str, timeout: float) -> Steps[str]:
     """Make an occurrence now; return its name, or an empty text. Raises `NotFound`."""
     check_names(topic, recurrence_id)
-    request = pb.TriggerRecurrenceRequest(topic=topic, recurrence_id=recurrence_id, durability=durability)
+    request = pb.TriggerRecurrenceRequest(
+        topic=topic, recurrence_id=recurrence_id, note=arguments.check_note(note), durability=durability
+    )
     response = yield from _once(TRIGGER, request, timeout)
     read_reached(durability, response.reached)
     return response.timer_id
@@ -165,6 +165,7 @@ def backfill(
     end_time: datetime,
     interval: Seconds,
     overlap: BackfillOverlap | None,
+    note: str,
     durability: str,
     timeout: float,
 ) -> Steps[Backfilled]:
@@ -177,6 +178,7 @@ def backfill(
         end_time=arguments.to_timestamp(end_time, "end_time"),
         interval=arguments.to_duration(interval, "interval"),
         overlap=to_overlap(overlap),
+        note=arguments.check_note(note),
         durability=durability,
     )
     response = yield from _once(BACKFILL, request, timeout)
@@ -185,12 +187,16 @@ def backfill(
 
 
 def delete(
-    topic: str, recurrence_id: str, cancel_waiting: bool, durability: str, timeout: float
+    topic: str, recurrence_id: str, cancel_waiting: bool, note: str, durability: str, timeout: float
 ) -> Steps[DeletedRecurrence]:
     """Remove a recurrence."""
     check_names(topic, recurrence_id)
     request = pb.DeleteRecurrenceRequest(
-        topic=topic, recurrence_id=recurrence_id, cancel_waiting=cancel_waiting, durability=durability
+        topic=topic,
+        recurrence_id=recurrence_id,
+        cancel_waiting=cancel_waiting,
+        note=arguments.check_note(note),
+        durability=durability,
     )
     response = yield from call(DELETE_RECURRENCE, request, timeout)
     read_reached(durability, response.reached)

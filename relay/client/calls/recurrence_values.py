@@ -35,7 +35,6 @@ BackfillOverlap: TypeAlias = Literal["buffer", "allow"]
 at once."""
 
 MAX_NAME_BYTES = 200
-MAX_NOTE_BYTES = 1_024
 MAX_RUNS = 2**63 - 1
 
 DEFAULT = 1

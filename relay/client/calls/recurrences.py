@@ -31,7 +31,8 @@ class Recurrences:
 
     Every method raises `CallError`; an `InvalidArgument` names the argument. Those that are about one
     recurrence raise `NotFound` where there is no such recurrence, but for `get` and `delete`. `durability`
-    says what must hold when the method returns, as for `RelayClient.schedule`.
+    says what must hold when the method returns, as for `RelayClient.schedule`, and `note` why something is
+    changed, in at most 1,024 bytes, for the action log.
 
     >>> async for recurrence in client.recurrences.list("reports", paused=True):
     ...     await client.recurrences.resume("reports", recurrence.recurrence_id)
@@ -84,17 +85,19 @@ class Recurrences:
         bytes."""
         return await run(self._wire(), calls.pause(topic, recurrence_id, note, durability, self._timeout))
 
-    async def resume(self, topic: str, recurrence_id: str, *, durability: str = "") -> Recurrence:
+    async def resume(
+        self, topic: str, recurrence_id: str, *, note: str = "", durability: str = ""
+    ) -> Recurrence:
         """End a pause."""
-        return await run(self._wire(), calls.resume(topic, recurrence_id, durability, self._timeout))
+        return await run(self._wire(), calls.resume(topic, recurrence_id, note, durability, self._timeout))
 
-    async def trigger(self, topic: str, recurrence_id: str, *, durability: str = "") -> str:
+    async def trigger(self, topic: str, recurrence_id: str, *, note: str = "", durability: str = "") -> str:
         """Make an occurrence now, beside the rule. Return its timer_id; empty if none is made, since the last
         occurrence has not ended and `overlap` is neither `allow` nor `cancel`.
 
         A call that a relay has got is not repeated: an error may mean that the occurrence was made.
         """
-        return await run(self._wire(), calls.trigger(topic, recurrence_id, durability, self._timeout))
+        return await run(self._wire(), calls.trigger(topic, recurrence_id, note, durability, self._timeout))
 
     async def backfill(
         self,
@@ -105,6 +108,7 @@ class Recurrences:
         *,
         interval: Seconds = 0.0,
         overlap: BackfillOverlap | None = None,
+        note: str = "",
         durability: str = "",
     ) -> Backfilled:
         """Make occurrences for the instants from `start_time` to before `end_time`, which has passed,
@@ -117,17 +121,23 @@ class Recurrences:
         A call that a relay has got is not repeated, as with `trigger`.
         """
         steps = calls.backfill(
-            topic, recurrence_id, start_time, end_time, interval, overlap, durability, self._timeout
+            topic, recurrence_id, start_time, end_time, interval, overlap, note, durability, self._timeout
         )
         return await run(self._wire(), steps)
 
     async def delete(
-        self, topic: str, recurrence_id: str, *, cancel_waiting: bool = False, durability: str = ""
+        self,
+        topic: str,
+        recurrence_id: str,
+        *,
+        cancel_waiting: bool = False,
+        note: str = "",
+        durability: str = "",
     ) -> DeletedRecurrence:
         """Remove a recurrence. What is returned is true if it was there. With `cancel_waiting`, its
         occurrences that have not ended are cancelled, too, also if it was gone already; otherwise they are
         left."""
-        steps = calls.delete(topic, recurrence_id, cancel_waiting, durability, self._timeout)
+        steps = calls.delete(topic, recurrence_id, cancel_waiting, note, durability, self._timeout)
         return await run(self._wire(), steps)
 
     async def history(
@@ -182,13 +192,15 @@ class SyncRecurrences:
         """See `Recurrences.pause`."""
         return run_blocking(self._wire(), calls.pause(topic, recurrence_id, note, durability, self._timeout))
 
-    def resume(self, topic: str, recurrence_id: str, *, durability: str = "") -> Recurrence:
+    def resume(self, topic: str, recurrence_id: str, *, note: str = "", durability: str = "") -> Recurrence:
         """See `Recurrences.resume`."""
-        return run_blocking(self._wire(), calls.resume(topic, recurrence_id, durability, self._timeout))
+        return run_blocking(self._wire(), calls.resume(topic, recurrence_id, note, durability, self._timeout))
 
-    def trigger(self, topic: str, recurrence_id: str, *, durability: str = "") -> str:
+    def trigger(self, topic: str, recurrence_id: str, *, note: str = "", durability: str = "") -> str:
         """See `Recurrences.trigger`."""
-        return run_blocking(self._wire(), calls.trigger(topic, recurrence_id, durability, self._timeout))
+        return run_blocking(
+            self._wire(), calls.trigger(topic, recurrence_id, note, durability, self._timeout)
+        )
 
     def backfill(
         self,
@@ -199,19 +211,26 @@ class SyncRecurrences:
         *,
         interval: Seconds = 0.0,
         overlap: BackfillOverlap | None = None,
+        note: str = "",
         durability: str = "",
     ) -> Backfilled:
         """See `Recurrences.backfill`."""
         steps = calls.backfill(
-            topic, recurrence_id, start_time, end_time, interval, overlap, durability, self._timeout
+            topic, recurrence_id, start_time, end_time, interval, overlap, note, durability, self._timeout
         )
         return run_blocking(self._wire(), steps)
 
     def delete(
-        self, topic: str, recurrence_id: str, *, cancel_waiting: bool = False, durability: str = ""
+        self,
+        topic: str,
+        recurrence_id: str,
+        *,
+        cancel_waiting: bool = False,
+        note: str = "",
+        durability: str = "",
     ) -> DeletedRecurrence:
         """See `Recurrences.delete`."""
-        steps = calls.delete(topic, recurrence_id, cancel_waiting, durability, self._timeout)
+        steps = calls.delete(topic, recurrence_id, cancel_waiting, note, durability, self._timeout)
         return run_blocking(self._wire(), steps)
 
     def history(

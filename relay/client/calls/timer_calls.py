@@ -223,10 +223,12 @@ def cancel(
     )
 
 
-def run_timer(topic: str, timer_id: str, durability: str, timeout: float) -> Steps[TimerChange]:
+def run_timer(topic: str, timer_id: str, note: str, durability: str, timeout: float) -> Steps[TimerChange]:
     """Make a timer due now."""
     _check_names(topic, timer_id)
-    request = pb.RunTimerRequest(topic=topic, timer_id=timer_id, durability=durability)
+    request = pb.RunTimerRequest(
+        topic=topic, timer_id=timer_id, note=arguments.check_note(note), durability=durability
+    )
     try:
         response = yield from call(RUN, request, timeout)
     except errors.NotFound:

@@ -53,11 +53,11 @@ def stats(topic: str, timeout: float) -> Steps[TopicInfo]:
 
 
 def pause(
-    topic: str, until: datetime | None, duration: Seconds | None, durability: str, timeout: float
+    topic: str, until: datetime | None, duration: Seconds | None, note: str, durability: str, timeout: float
 ) -> Steps[TopicInfo]:
     """Stop claims of a topic. Raises `InvalidArgument`."""
     arguments.check_name(topic, "topic")
-    request = pb.PauseTopicRequest(topic=topic, durability=durability)
+    request = pb.PauseTopicRequest(topic=topic, note=arguments.check_note(note), durability=durability)
     if until is not None and duration is not None:
         raise errors.InvalidArgument("until and duration can't both be given", field="until")
     if until is not None:
@@ -69,21 +69,23 @@ def pause(
     return TopicInfo.from_proto(response.topic)
 
 
-def resume(topic: str, durability: str, timeout: float) -> Steps[TopicInfo]:
+def resume(topic: str, note: str, durability: str, timeout: float) -> Steps[TopicInfo]:
     """End a pause."""
     arguments.check_name(topic, "topic")
-    request = pb.ResumeTopicRequest(topic=topic, durability=durability)
+    request = pb.ResumeTopicRequest(topic=topic, note=arguments.check_note(note), durability=durability)
     response = yield from call(RESUME_TOPIC, request, timeout)
     read_reached(durability, response.reached)
     return TopicInfo.from_proto(response.topic)
 
 
-def reshard(topic: str, partitions: int, max_rate: int, timeout: float) -> Steps[TopicInfo]:
+def reshard(topic: str, partitions: int, max_rate: int, note: str, timeout: float) -> Steps[TopicInfo]:
     """Begin to move a topic into another number of partitions. Raises `InvalidArgument`."""
     arguments.check_name(topic, "topic")
     arguments.check_count(partitions, "partitions", 1, MAX_PARTITIONS)
     arguments.check_count(max_rate, "max_rate", 0, MAX_RATE)
-    request = pb.ReshardTopicRequest(topic=topic, partitions=partitions, max_rate=max_rate)
+    request = pb.ReshardTopicRequest(
+        topic=topic, partitions=partitions, max_rate=max_rate, note=arguments.check_note(note)
+    )
     response = yield from call(RESHARD_TOPIC, request, timeout)
     return TopicInfo.from_proto(response.topic)
 
@@ -111,7 +113,7 @@ def dead_letter(topic: str, dead_id: str, timeout: float) -> Steps[DeadLetter | 
 
 
 def redrive(
-    topic: str, dead_ids: Sequence[str], durability: str, timeout: float
+    topic: str, dead_ids: Sequence[str], note: str, durability: str, timeout: float
 ) -> Steps[list[RedriveResult]]:
     """Bring dead letters back to life; return one result each. `timeout` (seconds) bounds each call of
     500."""
@@ -119,21 +121,25 @@ def redrive(
     results: list[RedriveResult] = []
     for start in range(0, len(dead_ids), MAX_DEAD_PAGE):
         part = dead_ids[start : start + MAX_DEAD_PAGE]
-        request = pb.RedriveDeadLettersRequest(topic=topic, dead_ids=part, durability=durability)
+        request = pb.RedriveDeadLettersRequest(
+            topic=topic, dead_ids=part, note=arguments.check_note(note), durability=durability
+        )
         response = yield from call(REDRIVE, request, timeout)
         read_reached(durability, response.reached)
         results += [RESULTS.get(result, RedriveResult.UNKNOWN) for result in response.results]
     return results
 
 
-def purge(topic: str, dead_ids: Sequence[str], durability: str, timeout: float) -> Steps[int]:
+def purge(topic: str, dead_ids: Sequence[str], note: str, durability: str, timeout: float) -> Steps[int]:
     """Remove dead letters for good; return how many were there. `timeout` (seconds) bounds each call of
     500."""
     arguments.check_name(topic, "topic")
     purged = 0
     for start in range(0, len(dead_ids), MAX_DEAD_PAGE):
         part = dead_ids[start : start + MAX_DEAD_PAGE]
-        request = pb.PurgeDeadLettersRequest(topic=topic, dead_ids=part, durability=durability)
+        request = pb.PurgeDeadLettersRequest(
+            topic=topic, dead_ids=part, note=arguments.check_note(note), durability=durability
+        )
         response = yield from call(PURGE, request, timeout)
         read_reached(durability, response.reached)
         purged += response.purged

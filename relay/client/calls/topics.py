@@ -37,7 +37,8 @@ class Topics:
     """The calls of an operator, on asyncio. `timeout` (seconds) bounds each call with its retries.
 
     Every method raises `CallError`; an `InvalidArgument` names the field. `durability` says what must hold
-    when the method returns, as for `RelayClient.schedule`.
+    when the method returns, as for `RelayClient.schedule`, and `note` why something is changed, in at most
+    1,024 bytes, for the action log.
 
     >>> async for letter in topics.dead_letters("invoices", DeadLetterFilter(reason="attempts")):
     ...     await topics.redrive("invoices", [letter.dead_id])
@@ -69,6 +70,7 @@ class Topics:
         *,
         until: datetime | None = None,
         duration: Seconds | None = None,
+        note: str = "",
         durability: str = "",
     ) -> TopicInfo:
         """Stop claims of the topic by every relay. Deliveries that are in flight go on.
@@ -76,13 +78,15 @@ class Topics:
         Give `until` (an aware datetime) or `duration` (by the clock of Redis). With neither, the pause lasts
         until somebody resumes the topic.
         """
-        return await run(self._wire(), topic_calls.pause(topic, until, duration, durability, self._timeout))
+        return await run(
+            self._wire(), topic_calls.pause(topic, until, duration, note, durability, self._timeout)
+        )
 
-    async def resume(self, topic: str, *, durability: str = "") -> TopicInfo:
+    async def resume(self, topic: str, *, note: str = "", durability: str = "") -> TopicInfo:
         """End a pause."""
-        return await run(self._wire(), topic_calls.resume(topic, durability, self._timeout))
+        return await run(self._wire(), topic_calls.resume(topic, note, durability, self._timeout))
 
-    async def reshard(self, topic: str, partitions: int, *, max_rate: int = 0) -> TopicInfo:
+    async def reshard(self, topic: str, partitions: int, *, max_rate: int = 0, note: str = "") -> TopicInfo:
         """Begin to move the topic's timers into twice or half as many partitions, whichever comes nearer to
         `partitions` (a power of two from 1 to 1,024), at `max_rate` timers a second at most (0 means no
         bound).
@@ -90,7 +94,7 @@ class Topics:
         Relays do the moving, and everything else goes on meanwhile. A move that is under way goes on as it
         is. Call again once `moving_to` is 0, until the topic has as many partitions as wanted.
         """
-        return await run(self._wire(), topic_calls.reshard(topic, partitions, max_rate, self._timeout))
+        return await run(self._wire(), topic_calls.reshard(topic, partitions, max_rate, note, self._timeout))
 
     async def dead_letters(
         self, topic: str, wanted: DeadLetterFilter = ALL_DEAD, *, page_size: int = 100
@@ -121,15 +125,17 @@ class Topics:
         return await run(self._wire(), topic_calls.dead_letter(topic, dead_id, self._timeout))
 
     async def redrive(
-        self, topic: str, dead_ids: Sequence[str], *, durability: str = ""
+        self, topic: str, dead_ids: Sequence[str], *, note: str = "", durability: str = ""
     ) -> Sequence[RedriveResult]:
         """Bring dead letters back to life, due now and with attempts from 1. Returns one result each, in the
         same order."""
-        return await run(self._wire(), topic_calls.redrive(topic, dead_ids, durability, self._timeout))
+        return await run(self._wire(), topic_calls.redrive(topic, dead_ids, note, durability, self._timeout))
 
-    async def purge(self, topic: str, dead_ids: Sequence[str], *, durability: str = "") -> int:
+    async def purge(
+        self, topic: str, dead_ids: Sequence[str], *, note: str = "", durability: str = ""
+    ) -> int:
         """Remove dead letters for good. Returns how many were there."""
-        return await run(self._wire(), topic_calls.purge(topic, dead_ids, durability, self._timeout))
+        return await run(self._wire(), topic_calls.purge(topic, dead_ids, note, durability, self._timeout))
 
 
 class SyncTopics:
@@ -159,20 +165,23 @@ class SyncTopics:
         *,
         until: datetime | None = None,
         duration: Seconds | None = None,
+        note: str = "",
         durability: str = "",
     ) -> TopicInfo:
         """See `Topics.pause`."""
         return run_blocking(
-            self._wire(), topic_calls.pause(topic, until, duration, durability, self._timeout)
+            self._wire(), topic_calls.pause(topic, until, duration, note, durability, self._timeout)
         )
 
-    def resume(self, topic: str, *, durability: str = "") -> TopicInfo:
+    def resume(self, topic: str, *, note: str = "", durability: str = "") -> TopicInfo:
         """See `Topics.resume`."""
-        return run_blocking(self._wire(), topic_calls.resume(topic, durability, self._timeout))
+        return run_blocking(self._wire(), topic_calls.resume(topic, note, durability, self._timeout))
 
-    def reshard(self, topic: str, partitions: int, *, max_rate: int = 0) -> TopicInfo:
+    def reshard(self, topic: str, partitions: int, *, max_rate: int = 0, note: str = "") -> TopicInfo:
         """See `Topics.reshard`."""
-        return run_blocking(self._wire(), topic_calls.reshard(topic, partitions, max_rate, self._timeout))
+        return run_blocking(
+            self._wire(), topic_calls.reshard(topic, partitions, max_rate, note, self._timeout)
+        )
 
     def dead_letters(
         self, topic: str, wanted: DeadLetterFilter = ALL_DEAD, *, page_size: int = 100
@@ -193,11 +202,13 @@ class SyncTopics:
         return run_blocking(self._wire(), topic_calls.dead_letter(topic, dead_id, self._timeout))
 
     def redrive(
-        self, topic: str, dead_ids: Sequence[str], *, durability: str = ""
+        self, topic: str, dead_ids: Sequence[str], *, note: str = "", durability: str = ""
     ) -> Sequence[RedriveResult]:
         """See `Topics.redrive`."""
-        return run_blocking(self._wire(), topic_calls.redrive(topic, dead_ids, durability, self._timeout))
+        return run_blocking(
+            self._wire(), topic_calls.redrive(topic, dead_ids, note, durability, self._timeout)
+        )
 
-    def purge(self, topic: str, dead_ids: Sequence[str], *, durability: str = "") -> int:
+    def purge(self, topic: str, dead_ids: Sequence[str], *, note: str = "", durability: str = "") -> int:
         """See `Topics.purge`."""
-        return run_blocking(self._wire(), topic_calls.purge(topic, dead_ids, durability, self._timeout))
+        return run_blocking(self._wire(), topic_calls.purge(topic, dead_ids, note, durability, self._timeout))

@@ -101,6 +101,8 @@ class AccessPolicy:
 
     def __init__(self, rules: Sequence[AccessRule] = ()) -> None:
         self.rules = tuple(rules)
+        self.digest = ""
+        """That of the file that says them, such as `sha256:…`."""
         self.decide = lru_cache(REMEMBERED)(self._decide)
         """Say whether a principal, by its name, may do this to a topic."""
 

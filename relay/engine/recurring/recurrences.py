@@ -136,6 +136,10 @@ class _Change:
     reason: str
 
 
+async def _unheard(_: object) -> None:
+    """Nobody wants to hear of it."""
+
+
 class Recurrences:
     """The recurrences of all topics. Every change is made to what was read, or begun again."""
 
@@ -163,14 +167,19 @@ class Recurrences:
         self._registered = registered
 
     async def put(
-        self, topic: str, wanted: Recurrence, *, if_version: int | None = None
+        self,
+        topic: str,
+        wanted: Recurrence,
+        *,
+        if_version: int | None = None,
+        intends: Callable[[StoredRecurrence | None], Awaitable[None]] = _unheard,
     ) -> tuple[StoredRecurrence, Put]:
         """Keep a recurrence, in the place of the one that has its id. One that is just as wanted already
         stays as it is. Its first nominal instant is after now; what the old rule has made by now stays, and
         instants that have passed by then are those of the old rule.
 
-        With `if_version`, only if the recurrence has that version; 0 means that there is none. Raises
-        `InvalidField`, `OtherVersion`.
+        With `if_version`, only if the recurrence has that version; 0 means that there is none. `intends` is
+        told what stands, before each try to change it. Raises `InvalidField`, `OtherVersion`.
         """
         self._check_overlap(topic, wanted.overlap)
         result = Put.CREATED
@@ -183,6 +192,7 @@ class Recurrences:
             if kept is None:
                 result = Put.CREATED
                 following = await self._first(topic, wanted.rule, now)
+                await intends(None)
                 return _Change(wanted, Standing(1, following, settled=now, tzdata=TZDATA), "put")
             if wanted == kept.recurrence:
                 result = Put.UNCHANGED
@@ -195,6 +205,7 @@ class Recurrences:
                 settled = max(now, standing.settled)  # Redis' clock may have stepped back
                 following = await self._first(topic, wanted.rule, settled)
                 standing = replace(standing, next=following, settled=settled, tzdata=TZDATA)
+            await intends(kept)
             return _Change(wanted, standing, "put")
 
         return await self._changed(topic, wanted.recurrence_id, change), result

@@ -82,7 +82,7 @@ ADOPTION_INTENT: Adoption
 ADOPTION_LEASE: Adoption
 
 class Batch(_message.Message):
-    __slots__ = ("version", "time", "first", "last", "nonce", "score", "changes", "hand_over")
+    __slots__ = ("version", "time", "first", "last", "nonce", "score", "changes", "hand_over", "principal")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     TIME_FIELD_NUMBER: _ClassVar[int]
     FIRST_FIELD_NUMBER: _ClassVar[int]
@@ -91,6 +91,7 @@ class Batch(_message.Message):
     SCORE_FIELD_NUMBER: _ClassVar[int]
     CHANGES_FIELD_NUMBER: _ClassVar[int]
     HAND_OVER_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
     version: int
     time: int
     first: int
@@ -99,7 +100,8 @@ class Batch(_message.Message):
     score: float
     changes: _containers.RepeatedCompositeFieldContainer[Change]
     hand_over: str
-    def __init__(self, version: _Optional[int] = ..., time: _Optional[int] = ..., first: _Optional[int] = ..., last: _Optional[int] = ..., nonce: _Optional[bytes] = ..., score: _Optional[float] = ..., changes: _Optional[_Iterable[_Union[Change, _Mapping]]] = ..., hand_over: _Optional[str] = ...) -> None: ...
+    principal: str
+    def __init__(self, version: _Optional[int] = ..., time: _Optional[int] = ..., first: _Optional[int] = ..., last: _Optional[int] = ..., nonce: _Optional[bytes] = ..., score: _Optional[float] = ..., changes: _Optional[_Iterable[_Union[Change, _Mapping]]] = ..., hand_over: _Optional[str] = ..., principal: _Optional[str] = ...) -> None: ...
 
 class Change(_message.Message):
     __slots__ = ("kind", "timer_id", "nonce", "occurrence", "due", "score", "attempts", "claims", "received", "suspect", "approximate", "expires", "previous_due", "reason", "refused", "adopted", "dead_id", "count", "previous_dead_id")

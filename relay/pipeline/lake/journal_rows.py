@@ -27,7 +27,7 @@ topic string, entry string, number bigint, batch_first bigint, batch_last bigint
 timer_id string, raw_id binary, due timestamp, score timestamp, expires timestamp, previous_due timestamp,
 nonce binary, occurrence binary, attempts int, claims int, received boolean, suspect boolean,
 approximate boolean, reason string, refused string, adopted string, dead_id string, count bigint,
-partition int, hand_over string, previous_dead_id string
+partition int, hand_over string, previous_dead_id string, principal string
 """
 
 _INSTANT = pa.timestamp("us", tz="UTC")
@@ -49,6 +49,7 @@ ROWS = 10_000
 _OF_RECORD = (
     "due", "score", "expires", "previous_due", "nonce", "occurrence", "attempts", "claims", "received",
     "suspect", "approximate", "reason", "dead_id", "count", "hand_over", "previous_dead_id",
+    "principal",
 )  # fmt: skip
 """The fields that come as they are. An empty or zero value is null, except in those of `_ALWAYS`."""
 _ALWAYS = ("attempts", "claims", "received", "suspect", "approximate")
@@ -148,6 +149,7 @@ _NOTHING: dict[str, Any] = {
     "dead_id": "",
     "hand_over": "",
     "previous_dead_id": "",
+    "principal": "",
 }
 
 

@@ -8,7 +8,15 @@ from google.protobuf.message import DecodeError
 
 from relay.core.errors import InvalidField, StoreRefused
 from relay.core.instants import from_score
-from relay.core.journal import HAND_OVERS, Adoption, HandOver, JournalBatch, JournalRecord, RecordKind
+from relay.core.journal import (
+    BY_HAND,
+    HAND_OVERS,
+    Adoption,
+    HandOver,
+    JournalBatch,
+    JournalRecord,
+    RecordKind,
+)
 from relay.journal.v1 import journal_pb2
 from relay.store.codec.lease_record import text_of
 from relay.store.server.server import Server
@@ -71,6 +79,8 @@ def decode(entry: str, raw: bytes) -> JournalBatch:
 def _record(change: journal_pb2.Change, batch: journal_pb2.Batch) -> JournalRecord:
     kind = RecordKind(change.kind)
     claimed, handed_over = kind is RecordKind.CLAIMED, kind in HAND_OVERS
+    # A turn that people asked for arms no other instant than stood there.
+    asked = kind in BY_HAND or (kind is RecordKind.TICKED and change.due == change.previous_due)
     return JournalRecord(
         kind=kind,
         timer_id=text_of(change.timer_id)[0],
@@ -92,6 +102,7 @@ def _record(change: journal_pb2.Change, batch: journal_pb2.Batch) -> JournalReco
         count=change.count,
         hand_over=batch.hand_over if handed_over else "",
         previous_dead_id=change.previous_dead_id,
+        principal=batch.principal if asked else "",
     )
 
 

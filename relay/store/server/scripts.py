@@ -33,7 +33,8 @@ class Call(NamedTuple, Generic[R]):
     `read` makes a value of the script's reply; without it the reply stays as it is. `deadlines`: until when
     the caller of each timer waits (monotonic seconds), if several share the call. `hints`: the script may
     publish a wake hint, and takes the channel as its first argument, which is not among `args`. `group`,
-    `consumer` and `run` are those of `KeyNames.key`.
+    `consumer` and `run` are those of `KeyNames.key`. `by` is who asks for it, for the journal, if a person
+    does.
     """
 
     verb: str
@@ -45,6 +46,7 @@ class Call(NamedTuple, Generic[R]):
     consumer: str = ""
     run: str = ""
     deadlines: Sequence[float] = ()
+    by: str = ""
 
 
 class Script:
@@ -104,7 +106,7 @@ class Prepared(NamedTuple):
 
     `head` is how many keys there are, and the keys; `channel` that of wake hints, if the script takes it;
     `last` is the partition's number and layout, if the topic has one, and how many changes its journal keeps,
-    if it is `journaled`; `deadlines` and `topic` are those of the call.
+    and who asks, if it is `journaled`; `deadlines` and `topic` are those of the call.
     """
 
     script: Script
@@ -183,7 +185,7 @@ class Scripts:
     def prepare(self, call: Call[Any], keep_of: Callable[[str], int]) -> Prepared:
         """`keep_of` tells how many changes a topic's journal keeps, 0 if it has none. It is asked where the
         call changes timers."""
-        verb, topic, args, _, hints, group, consumer, run, deadlines = call
+        verb, topic, args, _, hints, group, consumer, run, deadlines, by = call
         script = self._scripts.get(verb) or self.named(verb)
         keep = keep_of(topic) if script.journaled else 0
         last: tuple[Argument, ...] = ()
@@ -191,7 +193,7 @@ class Scripts:
             verb, last = f"{verb}+layout", (laid_out,)
             script = self._scripts.get(verb) or self.named(verb)
         if keep:
-            script, last = self.named(f"{verb}+journal"), (*last, keep)
+            script, last = self.named(f"{verb}+journal"), (*last, f"{keep} {by}" if by else keep)
         keys, head, channel = self._heads(script.keys, topic, hints, group, consumer, run)
         return Prepared(script, keys, head, channel, args, last, bool(keep), deadlines, topic)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from relay.store.server.scripts import Call
-from relay.store.verbs.terms import Mixed, Words
+from relay.store.keys import ACTIONS
+from relay.store.server.scripts import Argument, Call
+from relay.store.verbs.terms import Mixed, Words, by_hand
 
 
 class StatsReply(NamedTuple):
@@ -29,7 +30,7 @@ def stats(topic: str) -> Call[StatsReply]:
 
 def pause(topic: str, word: Literal["at", "in", "end"], value: int) -> Call[bytes]:
     """The reply: the end of the pause, if there is one."""
-    return Call("people/pause", topic, (word, value), hints=True)
+    return Call("people/pause", topic, (word, value), hints=True, by=by_hand())
 
 
 def letters(topic: str, limit: int, cursor: str, max_bytes: int, at_once: int) -> Call[Mixed]:
@@ -39,12 +40,17 @@ def letters(topic: str, limit: int, cursor: str, max_bytes: int, at_once: int) -
 
 def redrive(topic: str, dead_ids: Sequence[str]) -> Call[Words]:
     """The reply: of each a word, and the timer_id or the group."""
-    return Call("people/redrive", topic, dead_ids, hints=True)
+    return Call("people/redrive", topic, dead_ids, hints=True, by=by_hand())
 
 
 def purge(topic: str, dead_ids: Sequence[str]) -> Call[int]:
     """The reply: how many were there."""
-    return Call("people/purge", topic, dead_ids)
+    return Call("people/purge", topic, dead_ids, by=by_hand())
+
+
+def record(keep: int, once: str, written: Sequence[Argument]) -> Call[Mixed]:
+    """Append to the action log. The reply: the entry's id, how many were removed."""
+    return Call("people/record", ACTIONS, (keep, once, *written))
 
 
 def trim(topic: str, max_count: int, max_age: int) -> Call[int]:

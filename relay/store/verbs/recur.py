@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from relay.store.keys import CALENDARS
 from relay.store.server.scripts import Argument, Call
-from relay.store.verbs.terms import Words, flag
+from relay.store.verbs.terms import Words, by_hand, flag
 
 PAGE_BYTES = 4 << 20
 """The content after which a reply ends, roughly."""
@@ -15,7 +15,7 @@ PAGE_BYTES = 4 << 20
 
 def turn(partition: str, max_waiting: int, turns: Iterable[Argument]) -> Call[Words]:
     """Write turns. The reply: a word for each."""
-    return Call("recur/turn", partition, (max_waiting, *turns), hints=True)
+    return Call("recur/turn", partition, (max_waiting, *turns), hints=True, by=by_hand())
 
 
 class Keeping(NamedTuple):
@@ -33,7 +33,7 @@ class Keeping(NamedTuple):
 
 def keep(partition: str, keeping: Keeping) -> Call[bytes]:
     """Keep a recurrence, or remove it if its rule is empty. The reply: a word."""
-    return Call("recur/keep", partition, keeping)
+    return Call("recur/keep", partition, keeping, by=by_hand())
 
 
 def due(partition: str, limit: int, skip: int) -> Call[Words]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from relay.core.outcomes import ClaimRequest, Limits
 from relay.store.server.scripts import Argument, Call
 from relay.store.verbs.ready_list import PromoteReply, PromoteRequest, promoted
-from relay.store.verbs.terms import Words, flag, limit_words
+from relay.store.verbs.terms import Words, by_hand, flag, limit_words
 
 
 class StreamClaimReply(NamedTuple):
@@ -103,4 +103,4 @@ def tidy(topic: str, group: str, gone_after: int, max_length: int, limit: int) -
 def redrive(topic: str, group: bytes, dead_ids: Sequence[str]) -> Call[Words]:
     """Dead letters that died in a group of the stream."""
     name = group.decode(errors="replace")
-    return Call("stream/redrive", topic, (group, *dead_ids), hints=True, group=name)
+    return Call("stream/redrive", topic, (group, *dead_ids), hints=True, group=name, by=by_hand())

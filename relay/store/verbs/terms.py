@@ -8,6 +8,7 @@ from typing import Any
 from relay.core.instants import to_score
 from relay.core.outcomes import Limits
 from relay.core.timers import NO_CONDITION, REPLACE, Condition, Debounce, Intent, OnConflict
+from relay.core.trust.principals import ANONYMOUS, caller
 
 KEEPS = {OnConflict.KEEP_EARLIEST: "<", OnConflict.KEEP_LATEST: ">", OnConflict.KEEP_EXISTING: "c"}
 """How the scripts are told which timer stands, where that is not the new one."""
@@ -61,6 +62,12 @@ def condition_words(condition: Condition) -> str:
 def flag(is_set: bool) -> str:
     """Write a flag as the scripts take it."""
     return "1" if is_set else ""
+
+
+def by_hand() -> str:
+    """The caller for whom the running task works, for the journal; empty if that is nobody who is known."""
+    principal = caller.get()
+    return "" if principal is ANONYMOUS else principal.name
 
 
 Words = Sequence[bytes]

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 from relay.core.outcomes import ClaimRequest, Limits
 from relay.store.server.scripts import Argument, Call
-from relay.store.verbs.terms import Mixed, Words, limit_words
+from relay.store.verbs.terms import Mixed, Words, by_hand, limit_words
 
 
 class ClaimReply(NamedTuple):
@@ -55,7 +55,7 @@ def cancel(topic: str, timers: Sequence[str], deadlines: Sequence[float] = ()) -
 
 def run(topic: str, timer_ids: Sequence[str]) -> Call[Words]:
     """Make timers due now."""
-    return Call("timeline/run", topic, timer_ids, hints=True)
+    return Call("timeline/run", topic, timer_ids, hints=True, by=by_hand())
 
 
 def get(topic: str, timer_id: str | bytes) -> Call[Words]:

@@ -126,6 +126,12 @@ PARKED = counter(
 JOURNAL_TRIMMED = counter(
     "relay.journal.trimmed", "{record}", "Records of the journal removed by journal_max_length."
 )
+ACTIONS_TRIMMED = counter(
+    "relay.actions.trimmed",
+    "{entry}",
+    "Entries of the action log, removed by action_log_max_length.",
+    (),
+)
 UNHEARD = counter(
     "relay.wake_hints.refused",
     "{hint}",

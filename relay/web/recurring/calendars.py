@@ -9,14 +9,14 @@ from relay.web import forms
 from relay.web.operations import Answer, ApiCall, Calls, Operation
 from relay.web.recurring.fields import named_without
 
-DURABILITY = ("durability",)
-"""The field of a PutCalendarRequest that stands beside those of its calendar."""
+ABOUT = ("durability", "note")
+"""The fields of a PutCalendarRequest that stand beside those of its calendar."""
 
 
 async def put(calls: Calls, call: ApiCall) -> Answer:
     """Keep a calendar under the name in the path, so that a repeated call changes nothing."""
     request = pb.PutCalendarRequest()
-    call.read_beside(request, request.calendar, DURABILITY)
+    call.read_beside(request, request.calendar, ABOUT)
     request.calendar.name = call.path["name"]
     with named_without("calendar."):
         answer = await calls.calendars.put(request)
@@ -69,6 +69,6 @@ OPERATIONS = (
         delete,
         "Remove a calendar. A missing one is not an error. Rules that name it leave out nothing for it then.",
         pb.DeleteCalendarResponse,
-        query={"durability": pb.DeleteCalendarRequest},
+        query=dict.fromkeys(("durability", "note"), pb.DeleteCalendarRequest),
     ),
 )

@@ -13,7 +13,7 @@ from relay.web import forms
 from relay.web.operations import Answer, ApiCall, Calls, Operation
 from relay.web.recurring.fields import named_without
 
-ABOUT = ("if_version", "durability")
+ABOUT = ("if_version", "durability", "note")
 """The fields of a PutRecurrenceRequest, which stand beside those of its recurrence."""
 
 SPEC = "recurrence."
@@ -156,7 +156,7 @@ OPERATIONS = (
         delete,
         "Remove a recurrence. A missing one is not an error.",
         pb.DeleteRecurrenceResponse,
-        query=dict.fromkeys(("cancel_waiting", "durability"), pb.DeleteRecurrenceRequest),
+        query=dict.fromkeys(("cancel_waiting", "durability", "note"), pb.DeleteRecurrenceRequest),
     ),
     Operation(
         "GET",

@@ -24,7 +24,10 @@ FOLDERS = ("timeline", "people", "layout", "recur", "move")
 BEHIND: Mapping[Dispatch, str] = {Dispatch.LIST: "list", Dispatch.STREAM: "stream"}
 """The folder of what a topic needs besides whose due timers go on to there."""
 
-SCHEDULING = tuple(f"timeline/{verb}" for verb in ("schedule", "cancel", "run", "get", "list"))
+SCHEDULING = (
+    *(f"timeline/{verb}" for verb in ("schedule", "cancel", "run", "get", "list")),
+    "people/record",  # of who has a timer run
+)
 """The scripts of a relay whose applications only schedule."""
 
 LOADING = ("timeline/list", "timeline/get", "layout/begin", "people/stats")

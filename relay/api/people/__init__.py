@@ -1,0 +1,1 @@
+"""What people did: recorded as they do it."""

@@ -1,0 +1,74 @@
+"""What people did, in a stream of Redis: the contract is that of `relay.core.trust.actions.ActionStore`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import fields
+
+from relay.core.trust.actions import Action
+from relay.store.server.scripts import ignore
+from relay.store.server.server import Server
+from relay.store.verbs import people
+
+KEEPS = 100_000
+"""The entries that the stream keeps, if nobody says otherwise; each action has two."""
+
+_ENTRY = re.compile(r"[0-9]{1,19}-[0-9]{1,19}")
+
+PAGE = 500
+"""The entries of one reply."""
+
+WRITTEN = tuple(each.name for each in fields(Action) if each.name not in ("time", "entry"))
+"""The fields of an entry, in order; one that is empty is left out. The script adds the time."""
+
+
+class RedisActions:
+    """An `ActionStore` on a server; in a Cluster one key of one node. `trimmed` is told how many of the
+    oldest entries were removed, beyond those that the stream `keeps`."""
+
+    def __init__(
+        self, server: Server, *, keeps: int = KEEPS, trimmed: Callable[[int], None] = ignore
+    ) -> None:
+        self._server = server
+        self._keeps = keeps
+        self._trimmed = trimmed
+
+    async def append(self, action: Action, *, once: str = "") -> str:
+        """See `ActionStore.append`. One script call."""
+        written = [part for name in WRITTEN if (text := getattr(action, name)) for part in (name, text)]
+        entry, trimmed = await self._server.call(people.record(self._keeps, once, written))
+        if trimmed:
+            self._trimmed(trimmed)
+        return str(entry, "ascii")
+
+    async def backwards(self) -> AsyncIterator[Action]:
+        """All entries, the newest first. An XREVRANGE for each `PAGE`."""
+        end = "+"
+        while found := await self._page("XREVRANGE", end, "-"):
+            for each in found:
+                yield each
+            end = f"({found[-1].entry}"
+
+    async def behind(self, entry: str) -> AsyncIterator[Action]:
+        """The entries behind an entry, in the order in which they were written. An XRANGE for each `PAGE`."""
+        while found := await self._page("XRANGE", f"({entry}", "+"):
+            for each in found:
+                yield each
+            entry = found[-1].entry
+
+    async def _page(self, command: str, start: str, end: str) -> list[Action]:
+        key = self._server.keys.actions
+        return [_read(*each) for each in await self._server.ask(command, key, start, end, "COUNT", PAGE)]
+
+
+def _read(entry: bytes, flat: Sequence[bytes] | Mapping[bytes, bytes]) -> Action:
+    """An entry; of fields that are not known here nothing is kept, and one that somebody else wrote is
+    empty."""
+    pairs = flat.items() if isinstance(flat, Mapping) else zip(flat[::2], flat[1::2], strict=True)
+    said = {name.decode(errors="replace"): text.decode(errors="replace") for name, text in pairs}
+    time = said.get("time", "")
+    texts = {name: said.get(name, "") for name in WRITTEN}
+    if not _ENTRY.fullmatch(texts["began"]):
+        texts["began"] = ""
+    return Action(**texts, time=int(time) if time.isdigit() else 0, entry=entry.decode())

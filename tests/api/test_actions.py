@@ -1,0 +1,135 @@
+"""The action log, where it is written: in Redis, before the effect and behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+
+import pytest
+
+from relay.api.people.actions import Actions
+from relay.core.errors import InvalidField, OpenOutcome, WrongKeyType
+from relay.core.trust.actions import Action, joined
+from relay.core.trust.principals import Principal, caller
+from relay.core.trust.verbs import AccessVerb
+from relay.store.keys import KeyNames
+from relay.store.server.server import Server
+from relay.store.timeline.actions import RedisActions
+from tests.keyspace import Keyspace
+from tests.servers import RunningServer
+
+PAUSE = (AccessVerb.OPERATE, "PauseTopic", "orders")
+
+
+class Record:
+    """A record of its own in Redis."""
+
+    def __init__(self, server: Server) -> None:
+        self.server, self.store = server, RedisActions(server)
+        self.actions = Actions(self.store, "pod-1")
+
+    async def entries(self) -> list[Action]:
+        return [each async for each in self.store.behind("0-0")]
+
+    async def said(self) -> list[tuple[str, str, str]]:
+        return [(each.before, each.outcome, each.after) for each in joined(await self.entries())]
+
+
+@pytest.fixture
+async def record(valkey: RunningServer, keyspace: Keyspace) -> AsyncIterator[Record]:
+    keys = KeyNames(topics=f"timers_topics:{keyspace.topic()}")
+    async with Server(valkey.url, keys, connections=1, timeout=60.0) as server:
+        yield Record(server)
+
+
+async def test_an_action_is_said_twice(record: Record) -> None:
+    """So that one of the two is there wherever its relay dies; for the caller of the running task."""
+    asked = caller.set(Principal("token:alice"))
+    async with record.actions.record(*PAUSE, note="why") as action:
+        await action.begin("not paused")
+        (began,) = await record.entries()
+        action.after = "paused"
+    caller.reset(asked)
+    assert (began.outcome, began.before, began.note, began.relay) == ("", "not paused", "why", "pod-1")
+    _, ended = await record.entries()
+    assert (ended.began, ended.outcome, ended.after) == (began.entry, "OK", "paused")
+    assert {began.principal, ended.principal} == {"token:alice"}
+
+
+async def test_what_can_t_be_recorded_does_not_happen(record: Record) -> None:
+    await record.server.ask("SET", record.server.keys.actions, "x")
+    happened = False
+
+    async def call() -> None:
+        nonlocal happened
+        async with record.actions.record(*PAUSE) as action:
+            await action.begin("not paused")
+            happened = True
+
+    with pytest.raises(WrongKeyType):
+        await call()
+    assert not happened
+
+
+async def test_a_call_that_was_cut_off_stays_open(record: Record) -> None:
+    """Its caller goes away in the middle of it: nobody knows whether it had its effect."""
+    inside = asyncio.Event()
+
+    async def call() -> None:
+        async with record.actions.record(*PAUSE) as action:
+            await action.begin("not paused")
+            inside.set()
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(call())
+    await inside.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await record.said() == [("not paused", "", "")]
+
+
+async def test_a_failure_is_said(record: Record) -> None:
+    """By the status that the caller has got: an outcome that is open may have been an effect."""
+
+    async def call() -> None:
+        async with record.actions.record(*PAUSE) as action:
+            await action.begin("not paused")
+            raise OpenOutcome("no answer", since=0, until=0)
+
+    with pytest.raises(OpenOutcome):
+        await call()
+    assert await record.said() == [("not paused", "UNAVAILABLE", "")]
+
+
+async def test_an_end_that_can_t_be_said_fails_nothing(
+    record: Record, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The effect has happened; the action stays open, and the log says how it ended."""
+    key = record.server.keys.actions
+    with caplog.at_level(logging.WARNING):
+        async with record.actions.record(*PAUSE) as action:
+            await action.begin("not paused")
+            await record.server.ask("RENAME", key, f"{key}:aside")
+            await record.server.ask("SET", key, "x")
+            action.after = "paused"
+    (line,) = caplog.records
+    assert "does not say how" in line.getMessage()
+    assert (line.__dict__["outcome"], line.__dict__["method"]) == ("OK", "PauseTopic")
+
+
+async def test_what_changes_nothing_is_not_recorded(record: Record) -> None:
+    async with record.actions.record(*PAUSE):
+        pass
+    with pytest.raises(InvalidField, match=r"^note: is 1025 bytes long; at most 1,024 are allowed"):
+        record.actions.record(*PAUSE, note="x" * 1025)
+    assert await record.entries() == []
+
+
+async def test_what_was_not_expected_is_said_behind_it(record: Record) -> None:
+    """It seemed that nothing would change, and somebody has changed it meanwhile."""
+    async with record.actions.record(*PAUSE) as action:
+        action.after = "paused"
+    (said,) = await record.entries()
+    assert (said.began, said.before, said.outcome, said.after) == ("", "", "OK", "paused")
