@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import grpc
@@ -12,7 +13,8 @@ from relay.api import frames
 from relay.api.access import Access
 from relay.api.settlements import admit, invalid, problem, take
 from relay.core import validate
-from relay.core.errors import Denied, InvalidField
+from relay.core.errors import Denied, InvalidField, OverBound
+from relay.core.trust.usage import Bounds, Usage
 from relay.core.trust.verbs import AccessVerb
 from relay.engine.delivery.session import Outgoing, Session
 from relay.engine.engine import Engine
@@ -29,12 +31,23 @@ MAX_TOPICS = 1_000
 class DeliveryService(base.DeliveryServiceServicer):
     """See `proto/relay/v1/delivery_service.proto`."""
 
-    def __init__(self, engine: Engine, access: Access | None = None) -> None:
+    def __init__(self, engine: Engine, access: Access | None = None, bounds: Bounds | None = None) -> None:
         self._engine = engine
         self._access = access or Access()
+        self._bounds = bounds or Bounds(time.monotonic)
 
     async def Deliver(self, _requests: object, context: Context) -> None:
         """Serve one stream, from Open to its end."""
+        try:
+            usage = self._bounds.open()
+        except OverBound as failure:
+            await abort(context, failure)
+        try:
+            await self._serve(context, usage)
+        finally:
+            usage.close()
+
+    async def _serve(self, context: Context, usage: Usage) -> None:
         try:
             opened = await self._open(context)
         except (InvalidField, Denied) as failure:
@@ -46,8 +59,8 @@ class DeliveryService(base.DeliveryServiceServicer):
         try:
             await context.write(pb.DeliverResponse(opened=pb.Opened(acknowledged=True)))
             self._engine.attach(session)
-            reader = asyncio.create_task(self._read(session, context))
-            writer = asyncio.create_task(_write(session, context, asked))
+            reader = asyncio.create_task(self._read(session, context, usage))
+            writer = asyncio.create_task(self._write(session, context, asked, usage))
             tasks += (reader, writer)
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in tasks:
@@ -95,7 +108,7 @@ class DeliveryService(base.DeliveryServiceServicer):
             raise InvalidField("slow_outstanding", f"is {slow}; give 0 to max_outstanding, which is {limit}")
         return self._engine.open(topics, limit, slow), request.open
 
-    async def _read(self, session: Session, context: Context) -> None:
+    async def _read(self, session: Session, context: Context, usage: Usage) -> None:
         """Take the application's messages until it ends its side. Raises `InvalidField`."""
         while (request := await context.read()) is not grpc.aio.EOF:
             kind = request.WhichOneof("message")
@@ -108,6 +121,17 @@ class DeliveryService(base.DeliveryServiceServicer):
                 raise InvalidField("open", "came twice; open another stream for other topics")
             else:
                 raise InvalidField("message", "is empty or unknown; send settle or drain")
+            if usage.counts_bytes and (pause := usage.said(request.ByteSize())) and not session.draining:
+                self._bounds.held_back(usage.name, pause)
+                await asyncio.sleep(pause)
+
+    async def _write(self, session: Session, context: Context, asked: pb.Open, usage: Usage) -> None:
+        """Write the session's messages until it has finished."""
+        while (outgoing := await session.next()) is not None:
+            frame = await _say(outgoing, context, asked)
+            if frame is not None and usage.counts_bytes and (pause := usage.delivered(frame.ByteSize())):
+                self._bounds.held_back(usage.name, pause)
+                session.rest(pause)
 
     def _settle(self, session: Session, said: pb.Settle) -> None:
         if said.received:
@@ -119,13 +143,9 @@ class DeliveryService(base.DeliveryServiceServicer):
         take(self._engine, session, said.settlements, said.acknowledged, wrong=wrong)
 
 
-async def _write(session: Session, context: Context, asked: pb.Open) -> None:
-    """Write the session's messages until it has finished."""
-    while (outgoing := await session.next()) is not None:
-        await _say(outgoing, context, asked)
-
-
-async def _say(outgoing: Outgoing, context: Context, asked: pb.Open) -> None:
+async def _say(outgoing: Outgoing, context: Context, asked: pb.Open) -> pb.DeliverResponse | None:
+    """Write one message; return its deliveries, if it had any."""
+    frame = None
     if outgoing.parts:
         frame = frames.frame(outgoing.parts, columns=asked.columns, header_columns=asked.header_columns)
         for part in outgoing.parts:
@@ -136,3 +156,4 @@ async def _say(outgoing: Outgoing, context: Context, asked: pb.Open) -> None:
         await context.write(pb.DeliverResponse(problems=pb.Problems(problems=problems)))
     if outgoing.drain:
         await context.write(pb.DeliverResponse(drain=pb.Drain()))
+    return frame

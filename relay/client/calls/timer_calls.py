@@ -271,7 +271,8 @@ def check_list(topic: str, state: TimerState | None, page_size: int) -> None:
 
 
 def call(method: Method[Request, Response], request: Request, timeout: float) -> Steps[Response]:
-    """Call, and call again while the relay is UNAVAILABLE or silent, for `timeout` seconds in all.
+    """Call, and call again while the relay is UNAVAILABLE or silent, or names a pause since this caller is
+    over a bound, for `timeout` seconds in all.
 
     All our calls may be repeated: they name the timer. This has a race: a try is held up on its way, a second
     one is answered, and its caller goes on to something else. Then the first one acts. So no try of a call
@@ -297,6 +298,8 @@ def call(method: Method[Request, Response], request: Request, timeout: float) ->
                 pause = 0.0
             if time.monotonic() + pause >= end:
                 raise missed or error from None
+        except errors.ResourceExhausted as error:
+            pause = _pause(error, backoff, end)
         except errors.DeadlineExceeded:
             if not method.changes:
                 raise
@@ -308,6 +311,15 @@ def call(method: Method[Request, Response], request: Request, timeout: float) ->
         else:
             return response
         yield Pause(pause)
+
+
+def _pause(refused: errors.ResourceExhausted, backoff: RetryBackoff, end: float) -> float:
+    """How long to wait after a refusal, which had no effect. Raises it if it names no pause, or there is no
+    time for one."""
+    pause = max(backoff.next(), refused.retry_after or 0.0)
+    if refused.retry_after is None or time.monotonic() + pause >= end:
+        raise refused from None
+    return pause
 
 
 def _try_timeout(request: Message) -> float:

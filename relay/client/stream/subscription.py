@@ -68,7 +68,7 @@ class Subscription:  # see 0011
             if failure is not None and not session.opened and failure.code in FATAL:
                 raise failure
             if not self._stopping.is_set():
-                pause = self._backoff.next()
+                pause = max(self._backoff.next(), getattr(failure, "retry_after", None) or 0.0)
                 self._lines.lost(failure, _then(pause), self.topic)
                 await self._pause(pause)
 
