@@ -368,7 +368,7 @@ async def start_api(
         allowed_hosts=hosts,
         admit=proving.admit_web,
         access=access,
-        bounds=bounds,
+        bounds_of_callers=bounds,
     )
     return await start_http(
         tasks,

@@ -51,8 +51,8 @@ log = logging.getLogger(__name__)
 
 class JsonApi:
     """Answers requests. `allowed_hosts` are names beside loopback that `Host` may have. `admit` knows
-    the callers; without it all are anonymous. `bounds` says what they may cost; without it nothing is
-    counted."""
+    the callers; without it all are anonymous. `bounds_of_callers` says what they may cost; without it nothing
+    is counted."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class JsonApi:
         allowed_hosts: Collection[str] = (),
         admit: guard.Admit | None = None,
         access: Access | None = None,
-        bounds: Bounds | None = None,
+        bounds_of_callers: Bounds | None = None,
     ) -> None:
         self._calls = Calls(
             TimerCalls(engine, access),
@@ -78,7 +78,7 @@ class JsonApi:
         self._max_body_bytes = max_body_bytes
         self._allowed_hosts = allowed_hosts
         self._admit = admit
-        self._bounds = bounds or Bounds(time.monotonic)
+        self._bounds = bounds_of_callers or Bounds(time.monotonic)
         self._routes = [(operation.pattern, operation) for operation in OPERATIONS]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -299,7 +299,7 @@ def call(method: Method[Request, Response], request: Request, timeout: float) ->
             if time.monotonic() + pause >= end:
                 raise missed or error from None
         except errors.ResourceExhausted as error:
-            pause = _pause(error, backoff, end)
+            pause = pause_after(error, backoff, end)
         except errors.DeadlineExceeded:
             if not method.changes:
                 raise
@@ -313,7 +313,7 @@ def call(method: Method[Request, Response], request: Request, timeout: float) ->
         yield Pause(pause)
 
 
-def _pause(refused: errors.ResourceExhausted, backoff: RetryBackoff, end: float) -> float:
+def pause_after(refused: errors.ResourceExhausted, backoff: RetryBackoff, end: float) -> float:
     """How long to wait after a refusal, which had no effect. Raises it if it names no pause, or there is no
     time for one."""
     pause = max(backoff.next(), refused.retry_after or 0.0)

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from relay.core.trust.globs import Glob, is_meant
 
+ROUNDED = 1e-6
+"""Tokens that may be missing from a whole one: whoever waits as long as it was told must not be refused."""
+
 
 @dataclass(frozen=True, slots=True)
 class Bound:
@@ -43,7 +46,7 @@ class TokenBucket:
     def wait(self, now: float) -> float:
         """The seconds until it has a token; 0 if it has one."""
         level = self._refilled(now)
-        return 0.0 if level >= 1.0 else (1.0 - level) / self._rate
+        return 0.0 if level >= 1.0 - ROUNDED else (1.0 - level) / self._rate
 
     def take(self, tokens: float, now: float) -> float:
         """Take tokens; return the seconds until the debt is paid, 0 if there is none."""
@@ -52,7 +55,7 @@ class TokenBucket:
 
     def is_full(self, now: float) -> bool:
         """Whether a new bucket would be the same."""
-        return self._refilled(now) >= self._most
+        return self._refilled(now) >= self._most - ROUNDED
 
     def _refilled(self, now: float) -> float:
         self._level = min(self._level + (now - self._at) * self._rate, self._most)
