@@ -60,7 +60,7 @@ class Usage:  # see 0111
         return full and not self.calls and not self.streams
 
     def begin(self, size: int) -> None:
-        """Begin a call of so many bytes. Raises `OverBound`, and counts nothing then."""
+        """Begin a call of `size` bytes. Raises `OverBound`, and counts nothing then."""
         bound = self._bound
         if bound.max_calls is not None and self.calls >= bound.max_calls:
             raise OverBound.of(self.name, "max_calls", bound.max_calls, UNTIL_ONE_ENDS)

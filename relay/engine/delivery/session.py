@@ -331,7 +331,7 @@ class Session:
         return unsettled
 
     def rest(self, seconds: float) -> None:
-        """Send no deliveries for so long; whatever else there is to say goes out."""
+        """Send no deliveries for this number of seconds; whatever else there is to say goes out."""
         self._rest_until = self._clock.now() + seconds
 
     def finish(self) -> None:
