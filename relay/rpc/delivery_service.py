@@ -10,7 +10,7 @@ import grpc
 from grpc.aio import ServicerContext
 
 from relay.api import frames
-from relay.api.access import Access
+from relay.api.access import Access, Holding
 from relay.api.settlements import admit, invalid, problem, take
 from relay.core import validate
 from relay.core.errors import Denied, InvalidField, OverBound
@@ -26,6 +26,12 @@ Context = ServicerContext[Any, Any]
 
 MAX_TOPICS = 1_000
 """The most topics of one stream; each has a poller of its own."""
+
+LEAVE = 30.0
+"""Seconds that an application has to settle what it has after it has lost the right to more."""
+
+LAST_WORDS = 1.0
+"""Seconds that it has to read what the relay still says to it then."""
 
 
 class DeliveryService(base.DeliveryServiceServicer):
@@ -55,22 +61,35 @@ class DeliveryService(base.DeliveryServiceServicer):
         if opened is None:
             return
         session, asked = opened
-        tasks: list[asyncio.Task[None]] = []
+        with self._access.hold(AccessVerb.DELIVER, session.topics) as right:
+            await self._deliver(session, asked, context, usage, right)
+
+    async def _deliver(
+        self, session: Session, asked: pb.Open, context: Context, usage: Usage, right: Holding
+    ) -> None:
+        tasks: list[asyncio.Task[Any]] = []
         try:
             await context.write(pb.DeliverResponse(opened=pb.Opened(acknowledged=True)))
             self._engine.attach(session)
             reader = asyncio.create_task(self._read(session, context, usage))
             writer = asyncio.create_task(self._write(session, context, asked, usage))
-            tasks += (reader, writer)
+            lost = asyncio.create_task(right.lost.wait())
+            tasks += (reader, writer, lost)
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in tasks:
+            if lost.done():
+                self._engine.quiesce(session, say=True)
+                await asyncio.wait((reader, writer), timeout=LEAVE, return_when=asyncio.FIRST_COMPLETED)
+            for task in (reader, writer):
                 if task.done():
                     task.result()  # raises the error that ended it
             self._detach(session)
             await self._engine.flush(session)
             session.finish()
-            await writer
-        except InvalidField as failure:
+            await asyncio.wait((writer,), timeout=None if right.why is None else LAST_WORDS)
+            if right.why is not None:
+                raise right.why
+            writer.result()
+        except (InvalidField, Denied) as failure:
             self._engine.detach(session, broken=False)  # the application may not even read the status
             await abort(context, failure)
         finally:

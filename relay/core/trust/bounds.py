@@ -13,7 +13,8 @@ ROUNDED = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """What each of these principals may cost; None where there is none. `name` is how people find it in the file."""
+    """What each of these principals may cost; None where nothing is bounded. `name` is how people find it in
+    the file."""
 
     name: str
     principals: Sequence[Glob]

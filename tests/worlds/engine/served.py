@@ -12,6 +12,7 @@ from typing import Any, Self, cast
 import anyio
 import grpc
 
+from relay.api.access import Access
 from relay.api.call_time import CallTime
 from relay.core.endpoints.listener_bounds import CallBounds
 from relay.core.partitions import Layout
@@ -89,6 +90,7 @@ async def served(
     bounds: CallBounds | None = None,
     call_time: CallTime = LONG,
     bounds_of_callers: Bounds | None = None,
+    access: Access | None = None,
 ) -> AsyncIterator[Served]:
     """Serve an engine on a store, in memory if none is given; `closed`: to configured topics."""
     relay = Served()
@@ -103,6 +105,7 @@ async def served(
             call_time=call_time,
             unreadable=partial(relay.counts.count, UNREADABLE),
             bounds_of_callers=bounds_of_callers,
+            access=access,
         )
         options = list(channel_options)
         async with grpc.aio.insecure_channel(relay.server.address, options=options) as channel:
