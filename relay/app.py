@@ -29,6 +29,7 @@ from relay.core.journal import Journals
 from relay.core.ports import Stores
 from relay.core.trust.access import AccessPolicy
 from relay.core.trust.actions import RELAY
+from relay.core.trust.usage import Bounds
 from relay.declared.applying import apply
 from relay.declared.reading import Declared, read_declared
 from relay.engine.clock import SystemClock
@@ -69,6 +70,8 @@ from relay.telemetry.metrics.catalogue import (
     DENIED,
     FILES_REFUSED,
     FILES_TAKEN_OVER,
+    HELD_BACK,
+    OVER_BOUND,
     UNREADABLE,
 )
 from relay.telemetry.metrics.instruments import Instruments
@@ -145,8 +148,8 @@ async def serve(settings: Settings, started: Started | None = None) -> None:
         count = metrics.instruments
         watch = Watch(partial(taken_over, count))
         proving = listeners(settings, count, watch)
-        policy_record = PolicyRecord()
-        access = access_by(settings, watch, metrics, policy_record)
+        policy_record, bounds = PolicyRecord(), bounds_by(settings, count)
+        access = access_by(settings, watch, metrics, policy_record, bounds)
         access.actions = actions_by(settings, server, count)
         tracing.late = count.late
         hints = RedisHints(server, on_refused_hint=HintRefusals(count, SystemClock(), "SUBSCRIBE"))
@@ -183,7 +186,7 @@ async def serve(settings: Settings, started: Started | None = None) -> None:
                 if await unless_told_to_stop(signals, partial(declare, declared, engine, by_itself)) is None:
                     tasks.cancel_scope.cancel()
                     return
-                json_api = await start_api(tasks, engine, count, settings, call_time, proving, access)
+                json_api = await start_api(tasks, engine, count, settings, call_time, proving, access, bounds)
                 api = await rpc.start(
                     engine,
                     binding=proving.binding,
@@ -192,6 +195,7 @@ async def serve(settings: Settings, started: Started | None = None) -> None:
                     unreadable=unreadable,
                     admit=proving.admit_rpc,
                     access=access,
+                    bounds_of_callers=bounds,
                 )
                 tasks.start_soon(tell_health, engine, api)
                 tasks.start_soon(push, engine, unreadable)
@@ -229,15 +233,32 @@ def taken_over(count: Instruments, setting: str, taken: bool) -> None:
     count.count(FILES_TAKEN_OVER if taken else FILES_REFUSED, setting)
 
 
-def access_by(settings: Settings, watch: Watch, metrics: Metrics, record: PolicyRecord) -> Access:
+def bounds_by(settings: Settings, count: Instruments) -> Bounds | None:
+    """What holds callers to bounds; None without a policy."""
+    if not settings.policy_file:
+        return None
+
+    def over(principal: str, bound: str) -> None:
+        count.count(OVER_BOUND, principal, bound)
+        log.info("a call was over a bound", extra={"principal": principal, "bound": bound})
+
+    return Bounds(
+        SystemClock().now, over, lambda principal, seconds: count.count(HELD_BACK, principal, n=seconds)
+    )
+
+
+def access_by(
+    settings: Settings, watch: Watch, metrics: Metrics, record: PolicyRecord, bounds: Bounds | None
+) -> Access:
     """What callers may do, by the policy in the file that the settings name, and from then on by the one
-    that it holds. Raises `BadFile`."""
+    that it holds, as `bounds` go by it. Raises `BadFile`."""
     access = Access(denied=partial(metrics.instruments.count, DENIED))
-    if settings.policy_file:
+    if settings.policy_file and bounds is not None:
         path = Path(settings.policy_file)
 
         def use(policy: AccessPolicy) -> None:
             access.use(policy)
+            bounds.use(policy)
             record.hear(str(path), policy.digest)
 
         file = PolicyFile(path, use)
@@ -352,6 +373,7 @@ async def start_api(
     call_time: CallTime,
     proving: Listeners,
     access: Access,
+    bounds: Bounds | None,
 ) -> HttpServer | None:
     """Serve the JSON API; None if it is switched off. Raises `CannotListen`."""
     if not settings.serves_api:
@@ -365,6 +387,7 @@ async def start_api(
         allowed_hosts=hosts,
         admit=proving.admit_web,
         access=access,
+        bounds_of_callers=bounds,
     )
     return await start_http(
         tasks,

@@ -82,7 +82,8 @@ PROBLEMS = {
     413: "The body has more than api.max_body_bytes.",
     415: "The body is not said to be JSON.",
     422: "A field is wrong, and named.",
-    429: "The topic holds max_waiting timers. Or too many deliveries are waited for, or not settled.",
+    429: "The caller is over a bound of the policy (over-bound), and nothing was done. Or the topic holds "
+    "max_waiting timers. Or too many deliveries are waited for, or not settled.",
     500: "The relay could not do it; its log says why.",
     503: "Redis is away, or the call's time is over (out-of-time). Nothing is known to be stored, and from "
     "now on nothing will be: repeat the call, if it names its timer. Or the relay stops.",
@@ -95,7 +96,7 @@ TIMEOUT = {
     "When they are over, the answer is 503 (out-of-time), and the call has no effect from then on.",
     "schema": {"type": "number", "exclusiveMinimum": 0, "maximum": guard.MOST_TIMEOUT},
 }
-ALWAYS = (403, 409, 422, 500, 503)
+ALWAYS = (403, 409, 422, 429, 500, 503)
 WITH_BODY = (400, 408, 413, 415)
 WAITS = (429, 503, 507)
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from relay.api.people.actions import Actions
 from relay.core import validate
@@ -13,6 +16,18 @@ from relay.core.trust.principals import caller
 from relay.core.trust.verbs import AccessVerb
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(eq=False, slots=True)
+class Holding:
+    """A right that a stream uses for as long as it is open. `lost` is set once a policy does not give it any
+    more; then `why` says so."""
+
+    principal: str
+    verb: AccessVerb
+    topics: Sequence[str]
+    lost: asyncio.Event = field(default_factory=asyncio.Event)
+    why: Denied | None = None
 
 
 class Access:  # see 0107
@@ -31,10 +46,28 @@ class Access:  # see 0107
         self.policy = policy
         self.actions = actions or Actions()
         self._denied = denied
+        self._holdings: set[Holding] = set()
 
     def use(self, policy: AccessPolicy) -> None:
-        """Ask this policy from the next question on."""
+        """Ask this policy from the next question on, and about what streams hold."""
         self.policy = policy
+        for holding in self._holdings:
+            try:
+                for topic in holding.topics:
+                    self._require(holding.principal, holding.verb, topic)
+            except Denied as denied:
+                holding.why = denied
+                holding.lost.set()
+
+    @contextmanager
+    def hold(self, verb: AccessVerb, topics: Sequence[str]) -> Iterator[Holding]:
+        """Tell within the block whether the caller still has a right, which it had a moment ago."""
+        holding = Holding(caller.get().name, verb, topics)
+        self._holdings.add(holding)
+        try:
+            yield holding
+        finally:
+            self._holdings.remove(holding)
 
     def require(self, verb: AccessVerb, topic: str, *, field: str = "topic") -> None:
         """Ask before anything is read, and before `Engine.admit`, which knows the topics.
@@ -42,12 +75,13 @@ class Access:  # see 0107
         Raises `Denied`, which is the same whether there is such a topic or not, and `InvalidField` for
         what is not a topic's name.
         """
-        policy = self.policy
-        if policy is None:
+        if self.policy is None:
             return
         validate.topic(field, topic)  # first, so that decisions about endless names are not remembered
-        principal = caller.get().name
-        if policy.decide(principal, verb, topic).allowed:
+        self._require(caller.get().name, verb, topic)
+
+    def _require(self, principal: str, verb: AccessVerb, topic: str) -> None:
+        if self.policy is None or self.policy.decide(principal, verb, topic).allowed:
             return
         self._denied(verb.value)
         log.info("a call was denied", extra={"principal": principal, "verb": verb.value, "topic": topic})

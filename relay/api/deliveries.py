@@ -126,6 +126,9 @@ class Consumers:
             self._engine.attach(session)
             with anyio.move_on_after(max(wait, LEAST_WAIT)):
                 leases = await self._first(session)
+            if leases and not self._access.allows(AccessVerb.DELIVER, topic):
+                leases = []  # the policy has changed while it waited
+                self._access.require(AccessVerb.DELIVER, topic)
         finally:
             if not leases:  # or the caller has gone: then what was on its way to it is released
                 del self._asked[session]

@@ -19,6 +19,7 @@ from relay.core.errors import (
     OtherLayout,
     OtherVersion,
     OutOfTime,
+    OverBound,
     RecurrenceNotFound,
     ReplicasAway,
     ServiceError,
@@ -61,6 +62,7 @@ KINDS: dict[type[ServiceError], ErrorKind] = {
     Unauthenticated: ErrorKind(code_pb2.UNAUTHENTICATED, 401, "unauthenticated", "The caller is not known"),
     KeysAway: ErrorKind(code_pb2.UNAVAILABLE, 503, "keys-away", "The keys of an issuer are away", 1),
     Denied: ErrorKind(code_pb2.PERMISSION_DENIED, 403, "denied", "The policy does not allow this"),
+    OverBound: ErrorKind(code_pb2.RESOURCE_EXHAUSTED, 429, "over-bound", "The caller is over its bound", 1),
     TimerNotFound: ErrorKind(code_pb2.NOT_FOUND, 404, "not-found", "There is no such thing"),
     RecurrenceNotFound: ErrorKind(code_pb2.NOT_FOUND, 404, "not-found", "There is no such thing"),
     CalendarNotFound: ErrorKind(code_pb2.NOT_FOUND, 404, "not-found", "There is no such thing"),
@@ -96,6 +98,11 @@ KINDS: dict[type[ServiceError], ErrorKind] = {
 
 INTERNAL = ErrorKind(code_pb2.INTERNAL, 500, "internal", "The relay could not do it")
 """The kind of errors that no caller can mend."""
+
+
+def retry_after(failure: ServiceError) -> float | None:
+    """After how many seconds a retry may help; None if none can."""
+    return failure.retry_after if isinstance(failure, OverBound) else kind(failure).retry_after
 
 
 def kind(failure: ServiceError) -> ErrorKind:

@@ -11,7 +11,7 @@
         ├── NotFound            there is no such thing
         ├── AlreadyExists       there is such a thing already
         ├── FailedPrecondition  the relay or Redis is in a state that forbids the call
-        ├── ResourceExhausted   the topic holds `max_waiting` timers, or Redis is full
+        ├── ResourceExhausted   the topic or Redis is full, or a bound is reached; `retry_after` may say when
         ├── Unavailable         no relay, or the relay has no Redis; `retry_after` may say when
         │   └── NotDurable      the change stands, or may stand, and is not as durable as was asked
         └── DeadlineExceeded    no answer in time; it may have had its effect, and has none any more
@@ -98,9 +98,18 @@ class FailedPrecondition(CallError):
 
 
 class ResourceExhausted(CallError):
-    """The topic holds as many timers as it may (`max_waiting`), or Redis is full."""
+    """The topic holds as many timers as it may (`max_waiting`), or Redis is full, or this caller is over a
+    bound of the relay's policy.
+
+    `retry_after` is the pause in seconds that the relay asked for, or None. With a pause, nothing was done,
+    and the client tries again by itself within its timeout.
+    """
 
     status = grpc.StatusCode.RESOURCE_EXHAUSTED
+
+    def __init__(self, message: str, *, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class Unavailable(CallError):
@@ -183,6 +192,8 @@ def from_rpc(error: FailedCall) -> CallError:
         # A relay always names a pause. Without one it is gRPC that says why there is no answer.
         unanswered = retry_after is None and not message.startswith(_NEVER_SENT)
         return Unavailable(message, retry_after=retry_after, unanswered=unanswered)
+    if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+        return ResourceExhausted(message, retry_after=retry_after)
     return make(code, message, field=field, reason=reason)
 
 

@@ -6,6 +6,7 @@
     ├── Unauthenticated        what the caller showed proves nothing
     ├── KeysAway               the keys of an issuer have never been fetched; try again
     ├── Denied                 the policy does not let the caller do it
+    ├── OverBound              the caller costs more than the policy lets it; try again
     ├── TimerNotFound          no such timer
     ├── RecurrenceNotFound     no such recurrence
     ├── CalendarNotFound       no such calendar
@@ -91,6 +92,27 @@ class Denied(ServiceError):
 
     The message names verb and topic, and never says whether the topic exists.
     """
+
+
+class OverBound(ServiceError):
+    """The caller is over a bound of the policy.
+
+    `bound` is its name, `retry_after` the seconds after which a retry may help.
+    """
+
+    def __init__(self, message: str, bound: str, retry_after: float) -> None:
+        super().__init__(message)
+        self.bound = bound
+        self.retry_after = retry_after
+
+    @classmethod
+    def of(cls, principal: str, bound: str, most: float | None, retry_after: float) -> OverBound:
+        """Make the error with the bound's name and number."""
+        return cls(
+            f"{principal} is over its {bound} of {most:.15g}, which the policy sets; try again later",
+            bound,
+            retry_after,
+        )
 
 
 class TimerNotFound(ServiceError):

@@ -553,10 +553,10 @@ class Engine:
             lease.received |= received
             self._dispatcher.release([lease], broken=broken, alone=alone, began=began)
 
-    def quiesce(self, session: Session) -> None:
+    def quiesce(self, session: Session, *, say: bool = False) -> None:
         """Send nothing new to an application that drains, and release at once what has not been sent to
-        it."""
-        self._dispatcher.drain(session, say=False)
+        it. With `say` it is told to drain."""
+        self._dispatcher.drain(session, say=say)
 
     def received(self, session: Session, tokens: Iterable[bytes]) -> None:
         """Note that handlers have started."""

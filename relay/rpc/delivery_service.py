@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import grpc
 from grpc.aio import ServicerContext
 
 from relay.api import frames
-from relay.api.access import Access
+from relay.api.access import Access, Holding
 from relay.api.settlements import admit, invalid, problem, take
 from relay.core import validate
-from relay.core.errors import Denied, InvalidField
+from relay.core.errors import Denied, InvalidField, OverBound
+from relay.core.trust.usage import Bounds, Usage
 from relay.core.trust.verbs import AccessVerb
 from relay.engine.delivery.session import Outgoing, Session
 from relay.engine.engine import Engine
@@ -25,16 +27,33 @@ Context = ServicerContext[Any, Any]
 MAX_TOPICS = 1_000
 """The most topics of one stream; each has a poller of its own."""
 
+LEAVE = 30.0
+"""Seconds that an application has to settle what it has after it has lost the right to more."""
+
+LAST_WORDS = 1.0
+"""Seconds that it has to read what the relay still says to it then."""
+
 
 class DeliveryService(base.DeliveryServiceServicer):
     """See `proto/relay/v1/delivery_service.proto`."""
 
-    def __init__(self, engine: Engine, access: Access | None = None) -> None:
+    def __init__(self, engine: Engine, access: Access | None = None, bounds: Bounds | None = None) -> None:
         self._engine = engine
         self._access = access or Access()
+        self._bounds = bounds or Bounds(time.monotonic)
 
     async def Deliver(self, _requests: object, context: Context) -> None:
         """Serve one stream, from Open to its end."""
+        try:
+            usage = self._bounds.open()
+        except OverBound as failure:
+            await abort(context, failure)
+        try:
+            await self._serve(context, usage)
+        finally:
+            usage.close()
+
+    async def _serve(self, context: Context, usage: Usage) -> None:
         try:
             opened = await self._open(context)
         except (InvalidField, Denied) as failure:
@@ -42,22 +61,35 @@ class DeliveryService(base.DeliveryServiceServicer):
         if opened is None:
             return
         session, asked = opened
-        tasks: list[asyncio.Task[None]] = []
+        with self._access.hold(AccessVerb.DELIVER, session.topics) as right:
+            await self._deliver(session, asked, context, usage, right)
+
+    async def _deliver(
+        self, session: Session, asked: pb.Open, context: Context, usage: Usage, right: Holding
+    ) -> None:
+        tasks: list[asyncio.Task[Any]] = []
         try:
             await context.write(pb.DeliverResponse(opened=pb.Opened(acknowledged=True)))
             self._engine.attach(session)
-            reader = asyncio.create_task(self._read(session, context))
-            writer = asyncio.create_task(_write(session, context, asked))
-            tasks += (reader, writer)
+            reader = asyncio.create_task(self._read(session, context, usage))
+            writer = asyncio.create_task(self._write(session, context, asked, usage))
+            lost = asyncio.create_task(right.lost.wait())
+            tasks += (reader, writer, lost)
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in tasks:
+            if lost.done():
+                self._engine.quiesce(session, say=True)
+                await asyncio.wait((reader, writer), timeout=LEAVE, return_when=asyncio.FIRST_COMPLETED)
+            for task in (reader, writer):
                 if task.done():
                     task.result()  # raises the error that ended it
             self._detach(session)
             await self._engine.flush(session)
             session.finish()
-            await writer
-        except InvalidField as failure:
+            await asyncio.wait((writer,), timeout=None if right.why is None else LAST_WORDS)
+            if right.why is not None:
+                raise right.why
+            writer.result()
+        except (InvalidField, Denied) as failure:
             self._engine.detach(session, broken=False)  # the application may not even read the status
             await abort(context, failure)
         finally:
@@ -95,7 +127,7 @@ class DeliveryService(base.DeliveryServiceServicer):
             raise InvalidField("slow_outstanding", f"is {slow}; give 0 to max_outstanding, which is {limit}")
         return self._engine.open(topics, limit, slow), request.open
 
-    async def _read(self, session: Session, context: Context) -> None:
+    async def _read(self, session: Session, context: Context, usage: Usage) -> None:
         """Take the application's messages until it ends its side. Raises `InvalidField`."""
         while (request := await context.read()) is not grpc.aio.EOF:
             kind = request.WhichOneof("message")
@@ -108,6 +140,17 @@ class DeliveryService(base.DeliveryServiceServicer):
                 raise InvalidField("open", "came twice; open another stream for other topics")
             else:
                 raise InvalidField("message", "is empty or unknown; send settle or drain")
+            if usage.counts_bytes and (pause := usage.said(request.ByteSize())) and not session.draining:
+                self._bounds.held_back(usage.name, pause)
+                await asyncio.sleep(pause)
+
+    async def _write(self, session: Session, context: Context, asked: pb.Open, usage: Usage) -> None:
+        """Write the session's messages until it has finished."""
+        while (outgoing := await session.next()) is not None:
+            frame = await _say(outgoing, context, asked)
+            if frame is not None and usage.counts_bytes and (pause := usage.delivered(frame.ByteSize())):
+                self._bounds.held_back(usage.name, pause)
+                session.rest(pause)
 
     def _settle(self, session: Session, said: pb.Settle) -> None:
         if said.received:
@@ -119,13 +162,9 @@ class DeliveryService(base.DeliveryServiceServicer):
         take(self._engine, session, said.settlements, said.acknowledged, wrong=wrong)
 
 
-async def _write(session: Session, context: Context, asked: pb.Open) -> None:
-    """Write the session's messages until it has finished."""
-    while (outgoing := await session.next()) is not None:
-        await _say(outgoing, context, asked)
-
-
-async def _say(outgoing: Outgoing, context: Context, asked: pb.Open) -> None:
+async def _say(outgoing: Outgoing, context: Context, asked: pb.Open) -> pb.DeliverResponse | None:
+    """Write one message; return its deliveries, if it had any."""
+    frame = None
     if outgoing.parts:
         frame = frames.frame(outgoing.parts, columns=asked.columns, header_columns=asked.header_columns)
         for part in outgoing.parts:
@@ -136,3 +175,4 @@ async def _say(outgoing: Outgoing, context: Context, asked: pb.Open) -> None:
         await context.write(pb.DeliverResponse(problems=pb.Problems(problems=problems)))
     if outgoing.drain:
         await context.write(pb.DeliverResponse(drain=pb.Drain()))
+    return frame

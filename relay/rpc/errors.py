@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from asyncio import CancelledError
 from collections.abc import Awaitable, Callable
 from functools import wraps
@@ -16,8 +17,8 @@ from grpc import StatusCode
 from grpc.aio import InternalError, ServicerContext
 
 from relay.api.call_time import CallTime
-from relay.api.errors import kind
-from relay.core.errors import InvalidField, ServiceError
+from relay.api.errors import kind, retry_after
+from relay.core.errors import InvalidField, OverBound, ServiceError
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
@@ -52,10 +53,11 @@ def details(failure: ServiceError) -> list[Message]:
             field=failure.field, description=failure.problem
         )
         return [error_details_pb2.BadRequest(field_violations=[violation])]
-    if code(failure) is not StatusCode.UNAVAILABLE:
+    if code(failure) is not StatusCode.UNAVAILABLE and not isinstance(failure, OverBound):
         return []
-    what = kind(failure)
-    retry = error_details_pb2.RetryInfo(retry_delay=Duration(seconds=what.retry_after or 0))
+    what, pause = kind(failure), Duration()
+    pause.FromMicroseconds(math.ceil((retry_after(failure) or 0) * 1_000_000))
+    retry = error_details_pb2.RetryInfo(retry_delay=pause)
     if not what.reason:
         return [retry]
     return [retry, error_details_pb2.ErrorInfo(reason=what.reason, domain=DOMAIN)]

@@ -15,6 +15,7 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 from relay.api.access import Access
 from relay.api.call_time import CallTime
 from relay.core.endpoints.listener_bounds import CallBounds
+from relay.core.trust.usage import Bounds
 from relay.engine.engine import Engine
 from relay.rpc.binding import UNIX, Binding, bind
 from relay.rpc.delivery_service import DeliveryService
@@ -75,17 +76,21 @@ async def start(
     unreadable: Callable[[str], None],
     admit: Admit | None = None,
     access: Access | None = None,
+    bounds_of_callers: Bounds | None = None,
 ) -> RpcServer:
     """Serve where `binding` says. Raises `CannotListen`.
 
     `unreadable` is called with the method of each message that could not be parsed. `admit` knows the
     callers; without it all are anonymous. `access` says what they may do; without it everything is allowed.
+    `bounds_of_callers` says what they may cost; without it nothing is counted.
     """
     logging.getLogger("grpc._cython.cygrpc").addFilter(_is_about_the_relay)
     server = grpc.aio.server(options=_options(bounds), maximum_concurrent_rpcs=bounds.calls)
-    guard: Any = Guard(server, unreadable, admit)
+    guard: Any = Guard(server, unreadable, admit, bounds_of_callers)
     timer_base.add_TimerServiceServicer_to_server(TimerService(engine, call_time, access), guard)
-    delivery_base.add_DeliveryServiceServicer_to_server(DeliveryService(engine, access), guard)
+    delivery_base.add_DeliveryServiceServicer_to_server(
+        DeliveryService(engine, access, bounds_of_callers), guard
+    )
     topic_base.add_TopicServiceServicer_to_server(TopicService(engine, call_time, access), guard)
     recurrence_base.add_RecurrenceServiceServicer_to_server(
         RecurrenceService(engine, call_time, access), guard

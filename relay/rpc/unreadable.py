@@ -1,4 +1,5 @@
-"""Messages that can't be parsed: one answer for every method of every service.
+"""What stands before the methods of every service: who calls, what callers may cost, messages that can't be
+parsed.
 
 gRPC parses a unary request before it calls the servicer. If that fails, gRPC answers UNKNOWN and logs a stack
 trace. So each method gets a parser that never raises.
@@ -15,12 +16,14 @@ import grpc
 from google.protobuf import descriptor_pool
 from google.protobuf.message import DecodeError, Message
 
-from relay.core.errors import InvalidField
+from relay.core.errors import InvalidField, OverBound
+from relay.core.trust.usage import Bounds
 from relay.rpc.errors import abort
 
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 Behaviour = Callable[[Any, Any], Any]
 Parse = Callable[[bytes], Any]
+Serialize = Callable[[Any], bytes]
 
 UNREADABLE = object()
 """What stands in the place of a message that could not be parsed."""
@@ -62,15 +65,22 @@ def answers(kind: type[Message], method: str, count: Count) -> Parse:
 class Guard:  # see 0069
     """Stands in for `server` when services are added to it: each service answers INVALID_ARGUMENT to a
     message that can't be parsed, and none but those of `OPEN_TO_ALL` is called before `admit` has let the
-    caller in.
+    caller in, and beyond `bounds` (streams see to their own).
 
     An interceptor would do the same at a cost for every call.
     """
 
-    def __init__(self, server: grpc.aio.Server, count: Count, admit: Admit | None = None) -> None:
+    def __init__(
+        self,
+        server: grpc.aio.Server,
+        count: Count,
+        admit: Admit | None = None,
+        bounds: Bounds | None = None,
+    ) -> None:
         self._server = server
         self._count = count
         self._admit = admit
+        self._bounds = bounds
 
     def add_generic_rpc_handlers(self, _: object) -> None:
         """Do nothing: generated code adds the same methods again with the next call."""
@@ -93,16 +103,19 @@ class Guard:  # see 0069
             await abort(context, failure)
 
         behaviour = _guarded(getattr(handler, kind), refuse)
-        if self._admit is not None and not method.startswith(OPEN_TO_ALL):
-            behaviour = _admitted(behaviour, self._admit)
-        parse = handler.request_deserializer
+        parse, serialize = handler.request_deserializer, handler.response_serializer
         assert parse is not None, method
+        assert serialize is not None, method
+        read: Parse | None = _raising(parse) if handler.request_streaming else _marking(parse)
+        write: Serialize | None = serialize
+        if not method.startswith(OPEN_TO_ALL):
+            if self._bounds is not None and kind == "unary_unary":
+                behaviour = _bounded(behaviour, _marking(parse), serialize, self._bounds)
+                read = write = None
+            if self._admit is not None:
+                behaviour = _admitted(behaviour, self._admit)
         make = getattr(grpc, f"{kind}_rpc_method_handler")
-        guarded: Handler = make(
-            behaviour,
-            request_deserializer=_raising(parse) if handler.request_streaming else _marking(parse),
-            response_serializer=handler.response_serializer,
-        )
+        guarded: Handler = make(behaviour, request_deserializer=read, response_serializer=write)
         return guarded
 
 
@@ -166,6 +179,27 @@ def _guarded(behaviour: Behaviour, refuse: Callable[[Any], Awaitable[None]]) -> 
             await _answer_fault(context, fault)
 
     return iterated if inspect.isasyncgenfunction(behaviour) else called
+
+
+def _bounded(behaviour: Behaviour, parse: Parse, serialize: Serialize, bounds: Bounds) -> Behaviour:
+    """Wrap a unary call, which is refused before it is parsed. Only bytes tell what a message costs, and to
+    ask the message for its size would make them once more; so this stands between gRPC and both."""
+
+    async def called(raw: bytes, context: Any) -> bytes:
+        try:
+            usage = bounds.begin(len(raw))
+        except OverBound as over:
+            await abort(context, over)
+        if usage is None:
+            return serialize(await behaviour(parse(raw), context))
+        try:
+            answer = serialize(await behaviour(parse(raw), context))
+            usage.moved(len(answer))
+            return answer
+        finally:
+            usage.end()
+
+    return called
 
 
 def _admitted(behaviour: Behaviour, admit: Admit) -> Behaviour:

@@ -43,6 +43,8 @@ class TimerServiceStub(object):
     is durable.
     - RESOURCE_EXHAUSTED: the topic holds `max_waiting` timers, or Redis is full, and nothing was
     stored; or the message has more than `grpc.max_message_bytes` (16 MiB unless set otherwise).
+    - RESOURCE_EXHAUSTED with google.rpc.RetryInfo says that the caller is over a bound of the policy.
+    Nothing was done. Try again after that pause.
     - FAILED_PRECONDITION: one of the topic's keys in Redis holds something else, or the server can't give
     the durability that was asked for. Somebody has to look, and the message says what to set.
 
@@ -110,6 +112,8 @@ class TimerServiceServicer(object):
     is durable.
     - RESOURCE_EXHAUSTED: the topic holds `max_waiting` timers, or Redis is full, and nothing was
     stored; or the message has more than `grpc.max_message_bytes` (16 MiB unless set otherwise).
+    - RESOURCE_EXHAUSTED with google.rpc.RetryInfo says that the caller is over a bound of the policy.
+    Nothing was done. Try again after that pause.
     - FAILED_PRECONDITION: one of the topic's keys in Redis holds something else, or the server can't give
     the durability that was asked for. Somebody has to look, and the message says what to set.
 
@@ -238,6 +242,8 @@ class TimerService(object):
     is durable.
     - RESOURCE_EXHAUSTED: the topic holds `max_waiting` timers, or Redis is full, and nothing was
     stored; or the message has more than `grpc.max_message_bytes` (16 MiB unless set otherwise).
+    - RESOURCE_EXHAUSTED with google.rpc.RetryInfo says that the caller is over a bound of the policy.
+    Nothing was done. Try again after that pause.
     - FAILED_PRECONDITION: one of the topic's keys in Redis holds something else, or the server can't give
     the durability that was asked for. Somebody has to look, and the message says what to set.
 

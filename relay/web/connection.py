@@ -19,6 +19,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from relay.core.endpoints.listener_bounds import ConnectionBounds
 from relay.web import problems
+from relay.web.handshakes import Handshakes
 from relay.web.problems import Refused
 
 LINGER = 1.0
@@ -37,7 +38,13 @@ class Connection(H11Protocol):
     """A connection that closes itself when it costs more than `bounds`. `listener` is its name in the log."""
 
     def __init__(
-        self, *args: Any, listener: str, bounds: ConnectionBounds, count: Count, **others: Any
+        self,
+        *args: Any,
+        listener: str,
+        bounds: ConnectionBounds,
+        count: Count,
+        handshakes: Handshakes | None = None,
+        **others: Any,
     ) -> None:
         super().__init__(*args, **others)
         self.conn = _Parser(bounds.header_bytes)
@@ -48,6 +55,8 @@ class Connection(H11Protocol):
         self._count = count
         self._deadline: asyncio.TimerHandle | None = None
         self._refused = False
+        if handshakes is not None:
+            self._count_handshake(handshakes)
 
     # What asyncio calls
 
@@ -55,9 +64,9 @@ class Connection(H11Protocol):
         super().connection_made(transport)
         self._note_certificate(transport)
         self._wait_for_request()
-        live = [each for each in self.connections if not each.transport.is_closing()]
+        live = self._live()
         if len(live) > self._bounds.connections:
-            self._make_room([each for each in live if isinstance(each, Connection) and each is not self])
+            self._make_room([each for each in live if each is not self])
 
     def data_received(self, data: bytes) -> None:
         if not self._refused:  # otherwise it is thrown away: the caller has yet to read the answer
@@ -144,6 +153,30 @@ class Connection(H11Protocol):
             self._refuse("slow", Refused(408, "too-slow", "The header did not come", detail))
         else:
             self.close()
+
+    def _live(self) -> list[Connection]:
+        return [
+            each
+            for each in self.connections
+            if isinstance(each, Connection) and not each.transport.is_closing()
+        ]
+
+    def _count_handshake(self, handshakes: Handshakes) -> None:
+        """Count the connection before it is made. A full listener has no room for the oldest handshake, else
+        for the connection that has waited longest, else for this one, which can't be told so."""
+        handshakes.begin()
+        live = self._live()
+        if len(live) + len(handshakes) <= self._bounds.connections:
+            return
+        log.warning("a listener is full", extra={"listener": self._listener, "connections": len(live)})
+        self._count("full")
+        if handshakes.close_oldest():
+            return
+        waiting = [each for each in live if each.idle_since is not None]
+        if waiting:
+            min(waiting, key=lambda each: each.idle_since or 0.0).close()
+        else:
+            handshakes.close_own()
 
     def _make_room(self, others: list[Connection]) -> None:
         waiting = [each for each in others if each.idle_since is not None]

@@ -45,6 +45,8 @@ class ApiCall:
     """The caller's W3C trace context."""
     given: dict[str, str] = field(default_factory=dict)
     """The other names by which fields were given; see `forms.read`."""
+    size: int = 0
+    """The bytes of the body."""
 
     def read(
         self,

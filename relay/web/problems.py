@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 from starlette.responses import Response
 
-from relay.api.errors import INTERNAL, KINDS, kind
+from relay.api.errors import INTERNAL, KINDS, kind, retry_after
 from relay.core.errors import InvalidField, ServiceError, Unauthenticated, shortened
 from relay.web import forms
 
@@ -45,7 +46,8 @@ def of_error(failure: ServiceError, instance: str, given: Mapping[str, str]) -> 
     if isinstance(failure, InvalidField):
         field = given.get(failure.field, failure.field)
         detail, more = f"{field}: {failure.problem}", {"field": field}
-    headers = {} if what.retry_after is None else {"retry-after": str(what.retry_after)}
+    pause = retry_after(failure)
+    headers = {} if pause is None else {"retry-after": str(math.ceil(pause))}  # whole seconds, says HTTP
     if isinstance(failure, Unauthenticated):
         headers["www-authenticate"] = "Bearer"
     return _answer(what.status, what.name, what.title, detail, instance, headers, more)

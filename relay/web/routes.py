@@ -20,6 +20,7 @@ from relay.api.recurring.calls import RecurrenceCalls
 from relay.api.timers import TimerCalls, trace_context
 from relay.api.topics import TopicCalls
 from relay.core.errors import ServiceError
+from relay.core.trust.usage import Bounds
 from relay.engine.engine import Engine
 from relay.web import deliveries, document, forms, guard, problems, timers, topics
 from relay.web.handover import Carrying, attended, hand_over
@@ -50,7 +51,8 @@ log = logging.getLogger(__name__)
 
 class JsonApi:
     """Answers requests. `allowed_hosts` are names beside loopback that `Host` may have. `admit` knows
-    the callers; without it all are anonymous."""
+    the callers; without it all are anonymous. `bounds_of_callers` says what they may cost; without it nothing
+    is counted."""
 
     def __init__(
         self,
@@ -62,6 +64,7 @@ class JsonApi:
         allowed_hosts: Collection[str] = (),
         admit: guard.Admit | None = None,
         access: Access | None = None,
+        bounds_of_callers: Bounds | None = None,
     ) -> None:
         self._calls = Calls(
             TimerCalls(engine, access),
@@ -75,6 +78,7 @@ class JsonApi:
         self._max_body_bytes = max_body_bytes
         self._allowed_hosts = allowed_hosts
         self._admit = admit
+        self._bounds = bounds_of_callers or Bounds(time.monotonic)
         self._routes = [(operation.pattern, operation) for operation in OPERATIONS]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -118,8 +122,15 @@ class JsonApi:
             guard.check_host(request, self._allowed_hosts)
             if self._admit is not None:
                 await self._admit(request)
-            operation = _operation(request.method, operations)
-            return await self._perform(operation, call, request, path, segments)
+            usage = self._bounds.begin()
+            if usage is None:
+                return await self._perform(operations, call, request, path, segments)
+            try:
+                response = await self._perform(operations, call, request, path, segments)
+                usage.moved(call.size + len(response.body))
+                return response
+            finally:
+                usage.end()
         except Refused as refused:
             return problems.of_refusal(refused, path)
         except ServiceError as failure:
@@ -134,19 +145,21 @@ class JsonApi:
 
     async def _perform(
         self,
-        operation: Operation,
+        operations: Sequence[Operation],
         call: ApiCall,
         request: Request,
         path: str,
         segments: Mapping[str, str],
     ) -> Response:
-        began = time.monotonic()
+        operation, began = _operation(request.method, operations), time.monotonic()
         timeout = None if operation.has_own_time else guard.timeout(request)
         call.path = decoded(segments)
         call.query = queried(request.scope["query_string"], operation.query)
         if operation.takes_body:
             guard.check_content_type(request)
-            call.body = _parsed(await guard.body(request, self._max_body_bytes))
+            content = await guard.body(request, self._max_body_bytes)
+            call.size = len(content)
+            call.body = _parsed(content)
         if operation.takes_deliveries:
             return await self._carry(operation, call, request)
         answer = await self._handle(operation, call, None if timeout is None else began + timeout)

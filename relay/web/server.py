@@ -21,6 +21,7 @@ from relay.core.endpoints import addresses
 from relay.core.endpoints.listener_bounds import ConnectionBounds
 from relay.core.errors import CannotListen
 from relay.web.connection import Connection, Count
+from relay.web.handshakes import Handshakes
 
 TICK = 0.01
 """Seconds between two checks whether uvicorn has started; it offers no event to wait for."""
@@ -124,7 +125,9 @@ async def serve_http(
     """
     listener = _bind(listen, setting)
     address = addresses.join(*listener.getsockname()[:2])
-    config = _configured(app, partial(Connection, listener=address, bounds=bounds, count=count), bounds)
+    handshakes = None if tls is None else Handshakes(bounds.idle_timeout, partial(count, "slow"))
+    connection = partial(Connection, listener=address, bounds=bounds, count=count, handshakes=handshakes)
+    config = _configured(app, connection, bounds)
     config.load()
     config.ssl = tls
     server = _Server(config, listener)

@@ -205,6 +205,8 @@ class ScriptedRelay(
         self.silent = 0
         """How many of the next calls get no answer."""
         self.refusals: list[Failure] = []
+        self.shown: list[str] = []
+        """By what each stream proved who it is."""
         self.result = timer_pb2.CHANGE_RESULT_UNSPECIFIED
         """What becomes of changes, if not what really does."""
         self.under_way: set[str] = set()
@@ -337,6 +339,7 @@ class ScriptedRelay(
         return timer_service.ListTimersResponse(timers=found[start:end], next_page_token=token)
 
     async def Deliver(self, _: Any, context: Any) -> None:
+        self.shown.append(dict(context.invocation_metadata()).get("authorization", ""))
         if self.refusals:
             # As the relay does, which looks at the Open first. gRPC reports a status that comes before the
             # client has written as an internal error, and the client would open the stream again.

@@ -130,6 +130,16 @@ async def test_no_relay_at_all_is_unavailable(client: RelayClient) -> None:
             await client.schedule("t", b"p", delay=1, timeout=0.3)
 
 
+async def test_a_bound_that_is_reached_has_its_pause(relay: ScriptedRelay, client: RelayClient) -> None:
+    """The pause of the status reaches the caller whose timeout is shorter, and is kept where it is not."""
+    relay.failures = [Failure(CODES.RESOURCE_EXHAUSTED, "over", retry_after=pause) for pause in (0.2, 60.0)]
+    async with client:
+        with pytest.raises(ResourceExhausted) as caught:
+            await client.get("t", "a")
+    assert caught.value.retry_after == 60.0
+    assert len(relay.calls) == 2
+
+
 @pytest.mark.parametrize(
     ("failure", "kind"),
     [

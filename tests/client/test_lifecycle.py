@@ -18,6 +18,8 @@ import grpc
 import pytest
 
 from relay.client import (
+    CallError,
+    Credentials,
     DeadlineExceeded,
     Delivery,
     DeliveryLost,
@@ -246,6 +248,64 @@ async def test_a_refused_open_ends_run(relay: ScriptedRelay, client: RelayClient
     assert "relay t" in caught.value.__notes__[0]
     assert len(relay.calls) == 1
     assert relay.links == []
+
+
+UNKNOWN = Failure(
+    grpc.StatusCode.UNAUTHENTICATED, "authorization: the token is not one that this relay takes"
+)
+
+
+async def test_a_stream_waits_for_another_token(relay: ScriptedRelay, target: str, tmp_path: Path) -> None:
+    """The relay has taken the old one back, and the new one is a moment away."""
+    file = tmp_path / "token"
+    file.write_text("old")
+    client = RelayClient(target, timeout=60.0, credentials=Credentials(token_file=str(file)))
+    Gate(client)
+    async with client:
+        first = await relay.link()
+        relay.refusals = [UNKNOWN] * 1000
+        first.break_off()
+        await relay.until(lambda: len(relay.refusals) < 1000)
+        assert relay.shown == ["Bearer old"] * 2
+        file.write_text("new token")
+        await relay.until(lambda: relay.shown[-1] == "Bearer new token")
+        relay.refusals = []
+        await relay.link(1)
+        await client.wait_ready(60)
+
+
+@pytest.mark.parametrize("opened", [True, False])
+@pytest.mark.parametrize("in_a_file", [True, False])
+async def test_patience_for_a_token_ends(
+    relay: ScriptedRelay,
+    target: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    opened: bool,
+    in_a_file: bool,
+) -> None:
+    """There is none before the first open, where the token is simply wrong, nor for one that can't change."""
+    (tmp_path / "token").write_text("old")
+    shown = Credentials(token_file=str(tmp_path / "token")) if in_a_file else Credentials(token="old")
+    client = RelayClient(target, timeout=60.0, credentials=shown)
+    Gate(client)
+    monkeypatch.setattr(subscription_module, "TOKEN_PATIENCE", 1.0 if in_a_file else 600.0)
+
+    async def broken() -> None:
+        if opened:
+            link = await relay.link()
+            relay.refusals = [UNKNOWN] * 1000
+            link.break_off()
+
+    if not opened:
+        relay.refusals = [UNKNOWN]
+    breaking = asyncio.create_task(broken())
+    with pytest.raises(CallError, match="UNAUTHENTICATED"):
+        await client.run()
+    await breaking
+    tries = len(relay.calls)
+    assert tries > 1 if opened and in_a_file else tries == 1
 
 
 async def test_a_refused_open_ends_the_body(relay: ScriptedRelay, client: RelayClient) -> None:

@@ -38,6 +38,8 @@ AWAY = errors.Unavailable("redis is away", retry_after=0.25)
 REFUSED = errors.Unavailable("failed to connect")
 CUT = errors.Unavailable("Socket closed", unanswered=True)
 SILENT = errors.DeadlineExceeded("Deadline Exceeded")
+OVER = errors.ResourceExhausted("over its bound", retry_after=2.0)
+FULL = errors.ResourceExhausted("full")
 NEVER = End(float("inf"), SILENT)
 
 
@@ -59,7 +61,8 @@ class World:
 
     def trigger(self, timeout: float, *ends: End) -> object:
         """Make a call that must not have its effect twice, as `call` does."""
-        self.monkeypatch.setattr(recurrence_calls, "time", SimpleNamespace(monotonic=lambda: self.now))
+        for module in (recurrence_calls, timer_calls):
+            self.monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: self.now))
         return self._take(TRIGGER, recurrence_calls.trigger("t", "r", "", "", timeout), ends)
 
     def _take(self, method: Method[Any, Any], steps: timer_calls.Steps[Any], ends: Sequence[End]) -> object:
@@ -179,6 +182,24 @@ def test_what_a_relay_may_have_is_not_tried_twice(world: World, error: errors.Ca
     """The error is told once the try can't act any more. `World.trigger` looks at that."""
     assert world.trigger(10.0, End(0.1, error)) is error
     assert len(world.tries) == 1
+
+
+@pytest.mark.parametrize("call", ["call", "trigger"])
+def test_who_is_over_a_bound_comes_back_when_it_was_told(world: World, call: str) -> None:
+    """Nothing was done, so also what must not be twice is tried again."""
+    tries = End(0.1, OVER), End(0.1, OVER), End(0.1)
+    told = world.trigger(10.0, *tries) if call == "trigger" else world.call(SCHEDULE, 10.0, *tries)
+    assert told in (ANSWER, "r@")
+    assert world.began == pytest.approx([0.0, 2.1, 4.2])
+
+
+@pytest.mark.parametrize(("error", "tries"), [("OVER", 5), ("FULL", 1)])
+def test_a_refusal_is_told_where_no_pause_helps(world: World, error: str, tries: int) -> None:
+    """There is no time for the pause, or none was named: the topic is full, or Redis."""
+    failure = OVER if error == "OVER" else FULL
+    assert world.call(SCHEDULE, 10.0, End(0.1, failure)) is failure
+    assert len(world.tries) == tries
+    assert world.now < 1_010.0
 
 
 def test_which_calls_change_something() -> None:

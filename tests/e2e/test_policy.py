@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from relay.client import RelayError, SyncRelayClient
+from relay.client import RelayError, ResourceExhausted, SyncRelayClient
 from tests.worlds.relay.stage import Stage
 from tests.worlds.waiting import PATIENCE, eventually
 
@@ -73,3 +74,43 @@ def test_a_bad_policy_refuses_the_start(stage: Stage, file: Path, text: str | No
     last = relay.lines()[-1]
     assert (last["level"], last["message"].startswith(f"policy_file: {file} ")) == ("critical", True), last
     assert problem in last["message"]
+
+
+def test_bounds_come_and_go_with_the_policy(stage: Stage, file: Path) -> None:
+    """Whoever is over one is told when to come back, and counted by name."""
+    rule = RULE % "schedule, read"
+    file.write_text(f"{rule}bounds: [{{principals: [anonymous], calls_per_second: 0.001}}]\n")
+    relay = stage.relay(settings={"RELAY_POLICY_FILE": str(file)})
+    with SyncRelayClient(relay.target, timeout=PATIENCE) as client:
+        client.schedule("t", b"x", timer_id="a", delay=3600)
+        with pytest.raises(
+            ResourceExhausted, match=r"anonymous is over its calls_per_second of 0\.001"
+        ) as told:
+            client.get("t", "a")
+        assert 900 < (told.value.retry_after or 0) <= 1000
+        assert re.search(
+            r'^relay_calls_over_bound_total{.*bound="calls_per_second".*principal="anonymous".*} 1\.0$',
+            relay.metrics(),
+            re.MULTILINE,
+        )
+        file.write_text(rule)
+
+        def served() -> bool:
+            try:
+                return client.get("t", "a") is not None
+            except ResourceExhausted:
+                return False
+
+        eventually(served, "the bound is gone")
+
+
+def test_a_caller_is_slowed_to_its_bound_and_not_stopped(stage: Stage, file: Path) -> None:
+    """The client comes back by itself, as often as it takes."""
+    bound = "{principals: [anonymous], calls_per_second: 20, burst_seconds: 0.1}"
+    file.write_text(f"{RULE % 'schedule'}bounds: [{bound}]\n")
+    relay = stage.relay(settings={"RELAY_POLICY_FILE": str(file)})
+    with SyncRelayClient(relay.target, timeout=PATIENCE) as client:
+        began = time.monotonic()
+        for number in range(12):
+            client.schedule("t", b"x", timer_id=str(number), delay=3600)
+        assert time.monotonic() - began >= 0.5  # two at once, and ten more at 20 a second

@@ -14,10 +14,12 @@ from relay.telemetry.metrics.catalogue import (
     DEAD,
     DELIVERED,
     EXPIRED,
+    HELD_BACK,
     JOURNAL_TRIMMED,
     LATENESS,
     OF_RELAY,
     ORPHANS,
+    OVER_BOUND,
     RELEASED,
     RETRIED,
     SCHEDULED,
@@ -142,6 +144,16 @@ def test_topics_beyond_the_limit_fold_into_one(metrics: Metrics) -> None:
     assert len(claimed) == 101
     assert claimed[OTHER] == 50
     assert found["relay_lateness_seconds_count", labels(topic=OTHER)] == 50
+
+
+def test_principals_beyond_the_limit_fold_into_one(metrics: Metrics) -> None:
+    for number in range(150):
+        metrics.instruments.count(OVER_BOUND, f"token:{number}", "max_calls")
+        metrics.instruments.count(HELD_BACK, f"token:{number}", n=0.5)
+    found = samples(metrics)
+    assert len([name for name, _ in found if name == "relay_calls_over_bound_total"]) == 101
+    assert found["relay_calls_over_bound_total", labels(principal=OTHER, bound="max_calls")] == 50
+    assert found["relay_streams_held_back_seconds_total", labels(principal=OTHER)] == 25
 
 
 def test_two_daemons_in_one_process_do_not_meet(metrics: Metrics) -> None:

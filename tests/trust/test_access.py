@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.core.trust.access import AccessPolicy, AccessRule, Glob, principal_glob
+from relay.core.trust.access import AccessPolicy, AccessRule
+from relay.core.trust.globs import Glob, principal_glob
 from relay.core.trust.verbs import AccessVerb
 
 SERVICE = "spiffe://example.org/ns/shop/sa/orders"

@@ -72,6 +72,62 @@ def test_what_is_wrong_is_said_with_its_line(text: str, problem: str) -> None:
     assert said.startswith(problem)
 
 
+def test_bounds_are_read() -> None:
+    policy, wrong = parse(
+        "rules: []\nbounds:\n"
+        "  - {name: batch, principals: ['token:batch-*'], max_streams: 0, bytes_per_second: 1_000_000.5}\n"
+        "  - {principals: ['*', anonymous], max_calls: 5, calls_per_second: 0.5, burst_seconds: 10}\n"
+    )
+    assert not wrong
+    batch, rest = policy.bounds
+    assert (batch.name, batch.max_streams, batch.bytes_per_second) == ("batch", 0, 1_000_000.5)
+    assert (rest.name, rest.max_calls, rest.calls_per_second, rest.burst_seconds) == ("bound 2", 5, 0.5, 10.0)
+    assert (rest.max_streams, rest.bytes_per_second, batch.burst_seconds) == (None, None, 1.0)
+    assert policy.bound("token:batch-7") is batch
+    assert policy.bound("token:x") is policy.bound("anonymous") is rest
+    assert parse("rules: []\nbounds: []")[0].bound("anonymous") is None
+
+
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        ("{max_calls: 1}", "bounds[1].principals: is missing"),
+        ("{principals: ['*']}", "bounds[1]: bounds nothing; give some of max_streams, max_calls, calls_per"),
+        ("{principals: ['*'], calls: 1}", "bounds[1].calls: is not known here"),
+        (
+            "{principals: ['*'], burst_seconds: 1, max_calls: 1}",
+            "bounds[1].burst_seconds: has no effect without",
+        ),
+        ("{principals: ['*'], max_calls: 1.5}", "bounds[1].max_calls: must be a whole number"),
+        (
+            "{principals: ['*'], max_calls: -1}",
+            "bounds[1].max_calls: must be a number from 0 to 1,000,000,000",
+        ),
+        ("{principals: ['*'], max_calls: 010}", "bounds[1].max_calls: must be a number from 0"),
+        ("{principals: ['*'], max_calls: '1'}", "bounds[1].max_calls: must be a number from 0"),
+        ("{principals: ['*'], max_calls: [1]}", "bounds[1].max_calls: must be a number from 0"),
+        ("{principals: ['*'], max_calls: .inf}", "bounds[1].max_calls: must be a number from 0"),
+        (
+            "{principals: ['*'], bytes_per_second: 1MiB}",
+            "bounds[1].bytes_per_second: must be a number from 0.001",
+        ),
+        (
+            "{principals: ['*'], calls_per_second: 0}",
+            "bounds[1].calls_per_second: must be a number from 0.001",
+        ),
+        ("{principals: [ops], max_calls: 1}", "bounds[1].principals[1]: 'ops' begins with no kind"),
+        (
+            "{name: a, principals: ['*'], max_calls: 1}, {name: a, principals: ['*'], max_calls: 1}",
+            "bounds[2].name: is that of the bound in line 2, too",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_bound_is_said(entry: str, problem: str) -> None:
+    """The rules beside it are right, and a bad bound still refuses the whole."""
+    (said,) = problems(f"rules: []\nbounds: [{entry}]\n")
+    assert said.startswith(f"line 2: {problem}")
+
+
 def test_all_problems_are_said_at_once() -> None:
     assert len(problems(RULE.replace("read", "reed") + RULE[7:].replace("token:a", "a"))) == 2
 

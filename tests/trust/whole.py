@@ -16,7 +16,8 @@ import pytest
 
 from relay import app
 from relay.api.access import Access
-from relay.core.trust.access import AccessPolicy, AccessRule, Glob
+from relay.core.trust.access import AccessPolicy, AccessRule
+from relay.core.trust.globs import Glob
 from relay.core.trust.verbs import AccessVerb
 from relay.settings import Settings
 from tests.servers import RunningServer

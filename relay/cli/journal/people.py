@@ -13,8 +13,9 @@ import typer
 from relay.cli.journal.tail import read_redis, until_next
 from relay.cli.terminal import output, parse
 from relay.cli.terminal.exits import NOT_FOUND, fail
-from relay.core.trust.access import EVERY_TOPIC, Glob
+from relay.core.trust.access import EVERY_TOPIC
 from relay.core.trust.actions import Action, joined
+from relay.core.trust.globs import Glob
 from relay.store.journal.entries import checked
 from relay.store.server.server import Server
 from relay.store.timeline.actions import RedisActions

@@ -10,7 +10,8 @@ from relay.cli.terminal import output
 from relay.cli.terminal.exits import BAD_INPUT, FAILURE, OK, fail, settings_errors
 from relay.core import validate
 from relay.core.errors import InvalidField
-from relay.core.trust.access import EVERY_TOPIC, KINDS, AccessDecision, AccessPolicy
+from relay.core.trust.access import EVERY_TOPIC, AccessDecision, AccessPolicy
+from relay.core.trust.globs import KINDS
 from relay.core.trust.principals import ANONYMOUS
 from relay.core.trust.verbs import AccessVerb
 from relay.settings import load
@@ -22,8 +23,15 @@ ALL = AccessDecision("no policy, which allows everything")
 
 def check(file: Path) -> None:
     """Say that a policy is right, or what is wrong with it."""
-    rules = len(_read(file).rules)
-    typer.echo(f"{output.safe(str(file))}: {rules} {'rule' if rules == 1 else 'rules'}")
+    policy = _read(file)
+    counts = [_counted(len(policy.rules), "rule")]
+    if policy.bounds:
+        counts.append(_counted(len(policy.bounds), "bound"))
+    typer.echo(f"{output.safe(str(file))}: {', '.join(counts)}")
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what if count == 1 else what + 's'}"
 
 
 def ask(principal: str, verb: str, topic: str, file: Path | None, config: Path | None, as_json: bool) -> None:

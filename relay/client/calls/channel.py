@@ -284,6 +284,8 @@ class GrpcWire:
             else grpc.aio.secure_channel(target, secure, options=options)
         )
         self._bearer = Bearer(credentials)
+        self.reads_token = bool(credentials.token_file)
+        """Whether the token that calls show is read anew when it changes."""
         self._calls = {
             method.name: self.channel.unary_unary(
                 method.path,

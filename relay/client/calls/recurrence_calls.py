@@ -46,7 +46,7 @@ from relay.client.calls.recurrence_values import (
     to_rule,
     to_spec,
 )
-from relay.client.calls.timer_calls import Attempt, Pause, Steps, call
+from relay.client.calls.timer_calls import Attempt, Pause, Steps, call, pause_after
 from relay.v1 import recurrence_service_pb2 as pb
 
 MAX_PAGE = 500
@@ -219,9 +219,9 @@ def check_list(topic: str, prefix: str, page_size: int) -> None:
 
 
 def _once(method: Method[Request, Response], request: Request, timeout: float) -> Steps[Response]:
-    """Call, and call again only while no relay can be reached, for `timeout` seconds in all: a call that a
-    relay has may have its effect, and another one would have it twice. As with `call`, no error is raised
-    while a try may still act. Raises `CallError`."""
+    """Call, and call again only while no relay can be reached, or it refuses the call since this caller is
+    over a bound, for `timeout` seconds in all: a call that a relay has may have its effect, and another one
+    would have it twice. As with `call`, no error is raised while a try may still act. Raises `CallError`."""
     end = time.monotonic() + timeout
     backoff = RetryBackoff(FIRST_PAUSE, LONGEST_PAUSE)
     while True:
@@ -236,6 +236,8 @@ def _once(method: Method[Request, Response], request: Request, timeout: float) -
                 raise
             if error.retry_after is not None or time.monotonic() + pause >= end:
                 raise
+        except errors.ResourceExhausted as error:
+            pause = pause_after(error, backoff, end)
         except errors.DeadlineExceeded:
             yield Pause(max(over - time.monotonic(), 0.0))
             raise

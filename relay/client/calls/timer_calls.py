@@ -275,8 +275,9 @@ def check_list(topic: str, state: TimerState | None, page_size: int) -> None:
 def call(
     method: Method[Request, Response], request: Request, timeout: float, *, patience: int = 1
 ) -> Steps[Response]:
-    """Call, and call again while the relay is UNAVAILABLE or silent, for `timeout` seconds in all. The first
-    try takes `patience` times as long as usual, where it changes something.
+    """Call, and call again while the relay is UNAVAILABLE or silent, or names a pause since this caller is
+    over a bound, for `timeout` seconds in all. The first try takes `patience` times as long as usual, where
+    it changes something.
 
     All our calls may be repeated: they name the timer. This has a race: a try is held up on its way, a second
     one is answered, and its caller goes on to something else. Then the first one acts. So no try of a call
@@ -302,6 +303,8 @@ def call(
                 pause = 0.0
             if time.monotonic() + pause >= end:
                 raise missed or error from None
+        except errors.ResourceExhausted as error:
+            pause = pause_after(error, backoff, end)
         except errors.DeadlineExceeded:
             if not method.changes:
                 raise
@@ -318,6 +321,15 @@ def call(
 def retry_backoff() -> RetryBackoff:
     """The pauses between the tries of a call."""
     return RetryBackoff(_FIRST_PAUSE, _LONGEST_PAUSE)
+
+
+def pause_after(refused: errors.ResourceExhausted, backoff: RetryBackoff, end: float) -> float:
+    """How long to wait after a refusal, which had no effect. Raises it if it names no pause, or there is no
+    time for one."""
+    pause = max(backoff.next(), refused.retry_after or 0.0)
+    if refused.retry_after is None or time.monotonic() + pause >= end:
+        raise refused from None
+    return pause
 
 
 def _try_timeout(request: Message) -> float:

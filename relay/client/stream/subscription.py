@@ -28,6 +28,9 @@ FATAL = frozenset(
 """What no second try mends."""
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 5.0
+TOKEN_PATIENCE = 120.0
+"""Seconds that a stream which was open before waits for another token in the file of its token. Kubernetes
+brings a new one within about a minute."""
 _END_PATIENCE = 5.0
 """Seconds to wait, once all is settled, for the relay to end the stream."""
 
@@ -43,6 +46,8 @@ class Subscription:  # see 0011
         self._workers = Workers(self._handling.handle, registration.concurrency, self._on_free)
         self._backoff = RetryBackoff(_FIRST_PAUSE, _LONGEST_PAUSE)
         self._session: DeliveryStream | None = None
+        self._known_until: float | None = None
+        """The event loop's time at which the patience for another token ends; None before the first open."""
         self._stopping = asyncio.Event()
         self.opened = asyncio.Event()
         """Set while the stream is open."""
@@ -65,12 +70,24 @@ class Subscription:  # see 0011
             finally:
                 self._session = None
                 self.opened.clear()
-            if failure is not None and not session.opened and failure.code in FATAL:
+            if session.opened:
+                self._known_until = asyncio.get_running_loop().time() + TOKEN_PATIENCE
+            elif failure is not None and failure.code in FATAL and not self._awaits_token(failure):
                 raise failure
             if not self._stopping.is_set():
-                pause = self._backoff.next()
+                pause = max(self._backoff.next(), getattr(failure, "retry_after", None) or 0.0)
                 self._lines.lost(failure, _then(pause), self.topic)
                 await self._pause(pause)
+
+    def _awaits_token(self, failure: CallError) -> bool:
+        """Whether the relay knew this client by a token that it does not take any more, and that may be
+        replaced: the next try reads its file anew."""
+        return (
+            failure.code is grpc.StatusCode.UNAUTHENTICATED
+            and self._wire.reads_token
+            and self._known_until is not None
+            and asyncio.get_running_loop().time() < self._known_until
+        )
 
     async def stop(self, timeout: float) -> None:
         """Drain: let running handlers end within `timeout` seconds, settle, then end the stream.

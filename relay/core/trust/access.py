@@ -1,4 +1,5 @@
-"""A policy: which principals may do what to which topics. What no rule allows is denied."""
+"""A policy: which principals may do what to which topics, and what they may cost. What no rule allows is
+denied."""
 
 from __future__ import annotations
 
@@ -6,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from relay.core.trust.principals import ANONYMOUS
+from relay.core.trust.bounds import Bound
+from relay.core.trust.globs import Glob, is_meant
 from relay.core.trust.verbs import AccessVerb
 
 REMEMBERED = 10_000
@@ -14,50 +16,6 @@ REMEMBERED = 10_000
 
 EVERY_TOPIC = "*"
 """For what belongs to no topic, such as calendars, this is asked: only rules for all topics allow it."""
-
-KINDS = ("spiffe://", "dns:", "subject:", "jwt:", "token:")
-"""How the names of principals begin that have proved something."""
-
-
-@dataclass(frozen=True, slots=True)
-class Glob:
-    """A pattern of names: `*` stands for any characters, `/` among them, or none; all else for itself."""
-
-    text: str
-
-    def matches(self, name: str) -> bool:
-        """Whether a name is of the pattern, in time that grows with the product of both lengths at most."""
-        first, *rest = self.text.split("*")
-        if not rest:
-            return name == first
-        *middle, last = rest
-        if len(name) < len(first) + len(last) or not (name.startswith(first) and name.endswith(last)):
-            return False
-        at, end = len(first), len(name) - len(last)
-        # The first place where a part fits leaves the most room for those behind it, so there is no way back.
-        for part in middle:
-            if (found := name.find(part, at, end)) < 0:
-                return False
-            at = found + len(part)
-        return True
-
-
-def principal_glob(text: str) -> Glob:
-    """A pattern of principals. Raises `ValueError` where it could let in others than it seems to."""
-    if text in ("*", ANONYMOUS.name):
-        return Glob(text)
-    kind = next((each for each in KINDS if text.startswith(each)), None)
-    if kind is None:
-        kinds = ", ".join(KINDS)
-        raise ValueError(f"begins with no kind of principal; begin it with {kinds}, or write anonymous or *")
-    rest = text.removeprefix(kind)
-    if kind == "spiffe://" and "*" in rest.partition("/")[0]:
-        raise ValueError("has a * in its trust domain, or no path behind it; write the domain out, and a /")
-    if kind == "jwt:" and "*" in rest.partition(":")[0]:
-        raise ValueError("has a * in the name of its issuer; write that out, and a : behind it")
-    if not rest:
-        raise ValueError(f"is only a kind; write what follows {kind}, or {kind}* for all of it")
-    return Glob(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +32,8 @@ class AccessRule:
         return (
             verb in self.verbs
             and any(glob.matches(topic) for glob in self.topics)
-            and any(_is_meant(glob, principal) for glob in self.principals)
+            and any(is_meant(glob, principal) for glob in self.principals)
         )
-
-
-def _is_meant(glob: Glob, principal: str) -> bool:
-    """Whether a pattern means a principal: `*` means all who have proved who they are, so that `anonymous` is
-    allowed nothing that does not name it."""
-    return glob.text == principal if principal == ANONYMOUS.name else glob.matches(principal)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +49,14 @@ class AccessDecision:
 
 
 class AccessPolicy:
-    """Rules, each of which allows something. Their order says only which one a decision names."""
+    """Rules, each of which allows something, and bounds. The order of rules says only which one a decision
+    names; of bounds the first that means a principal holds for it."""
 
-    def __init__(self, rules: Sequence[AccessRule] = ()) -> None:
+    def __init__(self, rules: Sequence[AccessRule] = (), bounds: Sequence[Bound] = ()) -> None:
         self.rules = tuple(rules)
         self.digest = ""
         """That of the file that says them, such as `sha256:…`."""
+        self.bounds = tuple(bounds)
         self.decide = lru_cache(REMEMBERED)(self._decide)
         """Say whether a principal, by its name, may do this to a topic."""
 
@@ -111,3 +65,7 @@ class AccessPolicy:
             if rule.allows(principal, verb, topic):
                 return AccessDecision(rule.name)
         return AccessDecision()
+
+    def bound(self, principal: str) -> Bound | None:
+        """What a principal may cost; None if nothing bounds it."""
+        return next((bound for bound in self.bounds if bound.means(principal)), None)

@@ -144,6 +144,7 @@ class Session:
         self._say_drain = False
         self._alone: Lease | None = None
         self._hold_until = 0.0
+        self._rest_until = 0.0
         self._waited = False
         """Whether a suspect was sent last: then whatever is in flight has had its time, and the next one need
         not wait for that again."""
@@ -329,6 +330,10 @@ class Session:
         self._held = self._unsent = 0
         return unsettled
 
+    def rest(self, seconds: float) -> None:
+        """Send no deliveries for this number of seconds; whatever else there is to say goes out."""
+        self._rest_until = self._clock.now() + seconds
+
     def finish(self) -> None:
         """Let `next` end once there is nothing more to send."""
         self._finished = True
@@ -347,9 +352,9 @@ class Session:
                 return outgoing
             if self._finished:
                 return None
-            waiting = self._outbox and self._hold_until > self._clock.now()
-            if waiting:
-                await self._clock.wait(self._wakeup, self._hold_until - self._clock.now())
+            pause = max(self._hold_until, self._rest_until) - self._clock.now()
+            if self._outbox and pause > 0:
+                await self._clock.wait(self._wakeup, pause)
             else:
                 await self._wakeup.wait()
 
@@ -362,9 +367,9 @@ class Session:
         return outgoing
 
     def _frame(self) -> list[Leases]:
-        if not self._outbox or not self._may_send():
-            return []
         now = self._clock.now()
+        if not self._outbox or now < self._rest_until or not self._may_send():
+            return []
         if _is_suspect(self._outbox[0]):  # see 0003
             frame = [self._outbox.popleft()]
             self._alone = frame[0][0]

@@ -171,6 +171,20 @@ DENIED = counter(
     "Calls, and timers of batches, that the policy does not allow, by the verb that they needed.",
     ("verb",),
 )
+OVER_BOUND = counter(
+    "relay.calls.over_bound",
+    "{call}",
+    "Calls and streams refused since their callers were over a bound of the policy, by principal (the first "
+    "100, then `other`) and bound.",
+    ("principal", "bound"),
+)
+HELD_BACK = counter(
+    "relay.streams.held_back",
+    "s",
+    "Time that streams had to wait for bytes_per_second of the policy, by principal (the first 100, then "
+    "`other`).",
+    ("principal",),
+)
 FILES_TAKEN_OVER = counter(
     "relay.files.taken_over",
     "{file}",

@@ -42,7 +42,7 @@ Row = tuple[float, dict[str, str]]
 
 
 class Gauges:
-    """All gauges of a daemon. `topic` bounds the names; see `TopicNames`."""
+    """All gauges of a daemon. `topic` bounds the names; see `FewNames`."""
 
     def __init__(self, provider: MeterProvider, topic: Callable[[str], str]) -> None:
         self._topic = topic

@@ -20,26 +20,27 @@ from relay.telemetry.metrics.catalogue import (
 from relay.telemetry.metrics.histograms import Histograms
 
 OTHER = "other"
-"""The topic that stands for all topics beyond the limit."""
+"""The topic, or the principal, that stands for all beyond the limit."""
 
 MAX_TOPICS = 100
-"""The number of topics that are distinguished: each costs a time series for each instrument."""
+"""The number of topics, and of principals, that are distinguished: each costs a time series for each
+instrument."""
 
 
-class TopicNames:
-    """Keeps the values of the attribute `topic` few: the first `limit` topics, then `OTHER`."""
+class FewNames:
+    """Keeps the values of the attributes `topic` and `principal` few: the first `limit`, then `OTHER`."""
 
     def __init__(self, limit: int = MAX_TOPICS) -> None:
         self._limit = limit
         self._known: set[str] = set()
 
-    def __call__(self, topic: str) -> str:
-        if topic in self._known:
-            return topic
+    def __call__(self, name: str) -> str:
+        if name in self._known:
+            return name
         if len(self._known) >= self._limit:
             return OTHER
-        self._known.add(topic)
-        return topic
+        self._known.add(name)
+        return name
 
 
 class Instruments:
@@ -66,15 +67,18 @@ class Instruments:
             description=HTTP_REQUESTS.description,
             explicit_bucket_boundaries_advisory=HTTP_REQUESTS.bounds,
         )
-        self.topic = TopicNames(max_topics)
+        self.topic = FewNames(max_topics)
         """The value of the attribute `topic`; one for all instruments, so that they agree."""
+        self._principal = FewNames(max_topics)
 
-    def count(self, spec: InstrumentSpec, *values: str, n: int = 1) -> None:
+    def count(self, spec: InstrumentSpec, *values: str, n: float = 1) -> None:
         """Add `n` to a counter of the catalogue; `values` are those of its attributes, in their order."""
         if n:
             attributes = dict(zip(spec.attributes, values, strict=True))
             if "topic" in attributes:
                 attributes["topic"] = self.topic(attributes["topic"])
+            if "principal" in attributes:
+                attributes["principal"] = self._principal(attributes["principal"])
             self._counters[spec.name].add(n, attributes)
 
     def lateness(self, topic: str, seconds: Sequence[float]) -> None:

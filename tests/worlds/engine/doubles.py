@@ -354,9 +354,9 @@ class Counts(Instruments):
         self.handlers: list[float] = []
         self.schedules: list[float] = []
 
-    def count(self, spec: InstrumentSpec, *values: str, n: int = 1) -> None:
+    def count(self, spec: InstrumentSpec, *values: str, n: float = 1) -> None:
         told = [value for name, value in zip(spec.attributes, values, strict=True) if name != "topic"]
-        self.total[" ".join([spec.name.removeprefix("relay."), *told])] += n
+        self.total[" ".join([spec.name.removeprefix("relay."), *told])] += int(n)
 
     def lateness(self, topic: str, seconds: Sequence[float]) -> None:
         self.latenesses += seconds

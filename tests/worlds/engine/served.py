@@ -12,10 +12,12 @@ from typing import Any, Self, cast
 import anyio
 import grpc
 
+from relay.api.access import Access
 from relay.api.call_time import CallTime
 from relay.core.endpoints.listener_bounds import CallBounds
 from relay.core.partitions import Layout
 from relay.core.ports import Moves, TimerStore, TopicStore, WakeHints
+from relay.core.trust.usage import Bounds
 from relay.engine.clock import SystemClock
 from relay.engine.delivery.session import Session
 from relay.engine.engine import Engine
@@ -87,6 +89,8 @@ async def served(
     closed: bool = False,
     bounds: CallBounds | None = None,
     call_time: CallTime = LONG,
+    bounds_of_callers: Bounds | None = None,
+    access: Access | None = None,
 ) -> AsyncIterator[Served]:
     """Serve an engine on a store, in memory if none is given; `closed`: to configured topics."""
     relay = Served()
@@ -100,6 +104,8 @@ async def served(
             bounds=bounds or Settings().grpc.bounds,
             call_time=call_time,
             unreadable=partial(relay.counts.count, UNREADABLE),
+            bounds_of_callers=bounds_of_callers,
+            access=access,
         )
         options = list(channel_options)
         async with grpc.aio.insecure_channel(relay.server.address, options=options) as channel:
