@@ -13,7 +13,7 @@ import pytest
 from redis import Redis
 
 from relay.client import FailedPrecondition, NewTimer, SyncRelayClient
-from tests.worlds.relay.processes import command
+from tests.worlds.relay.processes import Relay, command
 from tests.worlds.relay.stage import Stage
 from tests.worlds.waiting import PATIENCE, eventually
 
@@ -153,13 +153,7 @@ def test_a_missing_key_puts_timers_aside_until_it_is_there(stage: Stage) -> None
     application = stage.application(relay, TOPIC)
     producer.schedule(TOPIC, "new", {})
     eventually(lambda: "new" in stage.journal.ended(), "others go on")
-    parked = re.compile(r'relay_timers_parked_total\{topic="orders"\} (\d+)')
-
-    def aside() -> int:
-        found = parked.search(relay.metrics())
-        return int(found[1]) if found else 0
-
-    eventually(lambda: aside() >= 80, "each was tried a few times")
+    eventually(lambda: put_aside(relay) >= 80, "each was tried a few times")
     with SyncRelayClient(relay.target, timeout=PATIENCE) as client:
         with pytest.raises(FailedPrecondition, match="'k1', which the keyring lacks"):
             client.get(TOPIC, "old-0")
@@ -201,3 +195,26 @@ def test_plain_timers_of_a_topic_that_became_sealed_are_delivered(stage: Stage) 
     opening = stage.relay("opening", {**QUICK, "RELAY_SEALING__KEYRING": str(file)})
     stage.application(opening, "other")
     eventually(lambda: "sealed" in stage.journal.ended(), "it is delivered")
+
+
+def test_a_relay_without_the_key_leaves_timers_to_one_that_has_it(stage: Stage) -> None:
+    """Of two relays one lacks the key, and claims first: it has put all timers aside before the other one
+    runs. From then on both wake for the same timers, and all of them come soon, though half of the partitions
+    were the lacking one's to poll first."""
+    more = {"RELAY_DEFAULTS__PARTITIONS": "4"}
+    able = stage.relay("able", sealing(keyring(stage, "k1"), **more))
+    lacking = stage.relay("lacking", sealing(keyring(stage, "k2", name="other"), **more))
+    stage.application(able, TOPIC, name="first")
+    stage.application(lacking, TOPIC, name="second")
+    stage.producer(able).schedule_many(TOPIC, [f"t-{n}" for n in range(50)], {}, delay=1.0)
+    with able.frozen():
+        eventually(lambda: put_aside(lacking) >= 50, "all were put aside")
+        assert not stage.journal.ended()
+    eventually(lambda: len(stage.journal.ended()) == 50, "all are delivered", 20.0)
+    assert {event.attempt for event in stage.journal.events("start")} == {1}
+
+
+def put_aside(relay: Relay) -> int:
+    """How many timers the relay has put aside, some of them several times."""
+    found = re.search(r'relay_timers_parked_total\{topic="orders"\} (\d+)', relay.metrics())
+    return int(found[1]) if found else 0
