@@ -32,7 +32,7 @@ LOADING = ("timeline/list", "timeline/get", "layout/begin", "people/stats")
 
 CONNECTING = ("evalsha", "eval", "info", "ping", "time", "client|setname")
 LISTENING = ("subscribe", "unsubscribe", "publish")
-REGISTERING = ("sadd", "sscan")
+REGISTERING = ("sadd", "sscan", "set")
 READING = (
     *("multi", "exec", "exists", "smembers", "hkeys", "hscan"),
     *("zrange", "zcount", "zcard", "xrange", "xrevrange"),
