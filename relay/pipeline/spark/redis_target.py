@@ -156,13 +156,13 @@ class Target:
         """Read the keyring; None if there is none. Raises `InvalidField`."""
         if not self.keyring:
             return None
+        from relay.trust.files import BadFile
         from relay.trust.keyring import FileKeyring
-        from relay.trust.keyring_file import KeyringError
 
         try:
             return Contents(FileKeyring(Path(self.keyring)))
-        except KeyringError as problem:
-            raise InvalidField("sealing.keyring", str(problem)) from None
+        except BadFile as problem:
+            raise InvalidField("sealing.keyring", str(problem).removeprefix("sealing.keyring: ")) from None
 
     def open(self) -> BulkStore:
         """Open a store with connections of the caller's own."""

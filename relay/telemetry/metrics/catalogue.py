@@ -174,8 +174,8 @@ FILES_TAKEN_OVER = counter(
 FILES_REFUSED = counter(
     "relay.files.refused",
     "{file}",
-    "Changed certificates, keys, tokens and policies that can't be used, by the setting that names them. "
-    "Those before stay in use.",
+    "Changed certificates, keys, tokens, policies and keyrings that can't be used, by the setting that names "
+    "them. Those before stay in use.",
     ("setting",),
 )
 COUNTERS = tuple(_counters)
