@@ -27,8 +27,9 @@
 --         counts the attempt and finds that it was the last one.
 -- Full    the first write is a delete, so that a Redis at its maxmemory lets timers drain.
 
+local last = number((now_us - behind) / 1e6)
 -- @rule claim-of-due-by-limit
-local due = redis.pcall('ZRANGEBYSCORE', timeline, '-inf', number((now_us - behind) / 1e6), 'WITHSCORES', 'LIMIT', 0, limit)
+local due = redis.pcall('ZRANGEBYSCORE', timeline, '-inf', last, 'WITHSCORES', 'LIMIT', 0, limit)
 local paused = ''
 -- An idle poll probes one key, by which a relay that takes the topic for one of one partition learns that it has several.
 local is_laid_out = #due == 0 and redis.call('TYPE', leases).ok == 'string' -- @rule idle-polls-hear-of-a-layout

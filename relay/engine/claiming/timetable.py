@@ -55,7 +55,7 @@ class Timetable:
             self.due_at(0)
 
     def stay_behind(self, seconds: float) -> None:
-        """Leave every timer to other relays for so long from now on."""
+        """Leave every timer to other relays for this many seconds from now on."""
         self._pacing.behind = seconds
 
     def help(self) -> None:
