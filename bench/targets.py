@@ -19,6 +19,7 @@ from bench.measures import (
     recurrences,
     relays,
     schedule,
+    sealing,
 )
 
 Run = Mapping[Key, float]
@@ -172,6 +173,18 @@ TARGETS = (
         "unary schedule, concurrency 100, of bare grpc.aio",
         ratio("schedule", schedule.unary(100), schedule.bare(100)),
         0.8,
+        at_least=True,
+    ),
+    Target(
+        "drain of a sealed topic, of a plain one",
+        ratio("sealing", sealing.SEALED_DRAIN, sealing.DRAIN),
+        0.85,
+        at_least=True,
+    ),
+    Target(
+        "load of a sealed topic, of a plain one",
+        ratio("sealing", sealing.SEALED_LOAD, sealing.LOAD),
+        0.85,
         at_least=True,
     ),
     Target(

@@ -41,7 +41,7 @@ from relay.engine.reports.journal_trims import JournalTrims
 from relay.listeners import Listeners, listeners
 from relay.rpc import server as rpc
 from relay.rpc.push import push
-from relay.settings import Settings, SettingsError, doubtful
+from relay.settings import Settings, doubtful
 from relay.settings.keys import key_names
 from relay.store.codec.contents import PLAIN, Contents
 from relay.store.dispatch.promotions import KnownGroups, RedisPromotions
@@ -80,7 +80,6 @@ from relay.telemetry.otel_env import METRICS, exporters
 from relay.telemetry.traces.tracing import Tracing
 from relay.trust.files import Watch
 from relay.trust.keyring import FileKeyring
-from relay.trust.keyring_file import KeyringError
 from relay.trust.policy_file import PolicyFile
 from relay.web.probes import probes
 from relay.web.routes import JsonApi
@@ -143,7 +142,7 @@ def leaves(group: BaseExceptionGroup[ServiceError]) -> list[ServiceError]:
 async def serve(settings: Settings, started: Started | None = None) -> None:
     """Start everything, call `started`, wait for a signal, drain, and stop. Raises `ServiceError` if it can't
     start."""
-    declared, keyring = declared_by(settings), keyring_by(settings)
+    declared = declared_by(settings)
     async with traced() as tracing, measured() as metrics, open_server(settings, metrics) as server:
         count = metrics.instruments
         watch = Watch(partial(taken_over, count))
@@ -151,6 +150,7 @@ async def serve(settings: Settings, started: Started | None = None) -> None:
         policy_record, bounds = PolicyRecord(), bounds_by(settings, count)
         access = access_by(settings, watch, metrics, policy_record, bounds)
         access.actions = actions_by(settings, server, count)
+        keyring = keyring_by(settings, watch)
         tracing.late = count.late
         hints = RedisHints(server, on_refused_hint=HintRefusals(count, SystemClock(), "SUBSCRIBE"))
         policies = settings.policies()
@@ -172,8 +172,6 @@ async def serve(settings: Settings, started: Started | None = None) -> None:
                 tasks.start_soon(layouts.run)
                 tasks.start_soon(policy_record.run, access.actions)
                 await tasks.start(engine.run)
-                if keyring is not None:
-                    tasks.start_soon(keyring.run)
                 if metrics.pushers:
                     tasks.start_soon(pushed, metrics)
                 answers = probes(engine, metrics, needs_redis=settings.http.ready_needs_redis)
@@ -461,14 +459,13 @@ def declared_by(settings: Settings) -> Declared:
     return read_declared(Path(settings.recurrences.file)) if settings.recurrences.file else Declared()
 
 
-def keyring_by(settings: Settings) -> FileKeyring | None:
-    """Read the keyring that the settings name. Raises `SettingsError`."""
+def keyring_by(settings: Settings, watch: Watch) -> FileKeyring | None:
+    """Read the keyring that the settings name, and watch it. Raises `BadFile`."""
     if not settings.sealing.keyring:
         return None
-    try:
-        return FileKeyring(Path(settings.sealing.keyring))
-    except KeyringError as problem:
-        raise SettingsError([f"sealing.keyring: {problem}"]) from None
+    keyring = FileKeyring(Path(settings.sealing.keyring))
+    watch.add(keyring.source)
+    return keyring
 
 
 def contents_by(settings: Settings, keyring: FileKeyring | None) -> Contents:

@@ -9,6 +9,7 @@ from redis.asyncio import Redis
 
 from relay.core.timers import NewTimer
 from relay.store.codec import envelope
+from relay.store.codec.contents import PLAIN, Contents
 from relay.store.keys import KeyNames
 from relay.store.server.connect import open_client
 from relay.store.server.server import Server
@@ -43,13 +44,19 @@ def name_of(number: int) -> str:
 
 
 async def load_due(
-    url: str, timers: int, payload: int, *, topic: str = TOPIC, headers: Headers = no_headers
+    url: str,
+    timers: int,
+    payload: int,
+    *,
+    topic: str = TOPIC,
+    headers: Headers = no_headers,
+    contents: Contents = PLAIN,
 ) -> None:
     """Store timers that are due now, through the script that relays store with."""
     content = b"p" * payload
     batch = max(1, min(BATCH, BATCH_BYTES // (payload + 1)))
     async with Server(url, connections=2, timeout=60) as redis:
-        store = RedisStore(redis)
+        store = RedisStore(redis, contents=contents)
 
         async def store_some(start: int) -> None:
             numbers = range(start, min(start + batch, timers))

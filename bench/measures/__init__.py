@@ -25,6 +25,7 @@ from bench.measures import (
     recurrences,
     relays,
     schedule,
+    sealing,
     waiting,
 )
 
@@ -51,6 +52,7 @@ MODULES: tuple[ModuleType, ...] = (
     payloads,
     cluster,
     recurrences,
+    sealing,
 )
 MEASURES: dict[str, Measure] = {
     module.__name__.rpartition(".")[2]: cast("Measure", module.measure) for module in MODULES

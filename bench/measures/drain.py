@@ -18,6 +18,7 @@ from bench.harness.rows import Drain, Row
 from bench.harness.scripts import claims
 from bench.harness.timers import TOPIC, Headers, load_due, no_headers, traced
 from bench.harness.world import World
+from relay.store.codec.contents import PLAIN, Contents
 
 MEASURE = "drain"
 UNIT = "timers/s"
@@ -154,10 +155,11 @@ async def drained(
     *,
     headers: Headers = no_headers,
     env: dict[str, str] | None = None,
+    contents: Contents = PLAIN,
     **options: Any,
 ) -> Drain:
     """Load due timers and drain them by stream, with a fresh relay."""
-    await load_due(world.server.url, timers, world.plan.payload, headers=headers)
+    await load_due(world.server.url, timers, world.plan.payload, headers=headers, contents=contents)
     async with world.relay(**(env or {})) as relay:
         return await world.by_stream([relay], timers, **options)
 

@@ -10,6 +10,7 @@
 --         grace us                  for a timer without payload
 --         limits limits             no first delivery is beyond them
 --         at_once count             payloads to read at a time at most: what is read in vain is copied all the same
+--         behind us                 for which a timer is left to other relays when its score has come
 -- Returns { now in microseconds, score of the next timer or '', lease deadline as a score,
 --           number parked, { ids removed as orphans },
 --           { timer_id, record, envelope, and so on },
@@ -26,8 +27,9 @@
 --         counts the attempt and finds that it was the last one.
 -- Full    the first write is a delete, so that a Redis at its maxmemory lets timers drain.
 
+local last = number((now_us - behind) / 1e6)
 -- @rule claim-of-due-by-limit
-local due = redis.pcall('ZRANGEBYSCORE', timeline, '-inf', number(now_us / 1e6), 'WITHSCORES', 'LIMIT', 0, limit)
+local due = redis.pcall('ZRANGEBYSCORE', timeline, '-inf', last, 'WITHSCORES', 'LIMIT', 0, limit)
 local paused = ''
 -- An idle poll probes one key, by which a relay that takes the topic for one of one partition learns that it has several.
 local is_laid_out = #due == 0 and redis.call('TYPE', leases).ok == 'string' -- @rule idle-polls-hear-of-a-layout

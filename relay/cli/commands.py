@@ -15,6 +15,7 @@ from relay.cli.journal import commands as journal
 from relay.cli.pipeline import commands as pipeline
 from relay.cli.policy import commands as policy
 from relay.cli.recurrences import commands as recurrences
+from relay.cli.sealing import commands as sealing
 from relay.cli.terminal.exits import EPILOG
 from relay.cli.timers import commands as timers
 from relay.cli.topics import commands as topics
@@ -54,4 +55,5 @@ app.add_typer(dead_letters.group)
 app.add_typer(journal.group)
 app.add_typer(audit.app)
 app.add_typer(policy.group)
+app.add_typer(sealing.group)
 app.add_typer(pipeline.group, name="pipeline", rich_help_panel=pipeline.PIPELINE)

@@ -71,6 +71,7 @@ class ClaimRequest:
 
     `nonce` has never been used before, not even by a try of this call that failed. Payloads sum up to about
     `max_bytes`; the first timer is taken whatever its size. Timers that are beyond the `limits` die instead.
+    A timer whose time has come is left to other relays for `behind` microseconds.
     """
 
     limit: int
@@ -78,6 +79,7 @@ class ClaimRequest:
     nonce: bytes
     max_bytes: int
     limits: Limits = NO_LIMITS
+    behind: int = 0
 
 
 def nonces(instance: bytes | None = None) -> Callable[[], bytes]:

@@ -58,6 +58,8 @@ class Pacing:
     falls due; the others leave it to those before them for the time of their `patience`. That is
     `max_polling_interval` for rank 1, and `LOOKS_LESS` times that of the rank before for each further one.
     Where the others need help, it is next to nothing; then it grows each time that the poller comes in vain.
+
+    A poller that stays `behind` leaves every timer to others for that time, whoever comes first.
     """
 
     def __init__(self, policy: TopicPolicy, jitter: Jitter) -> None:
@@ -68,6 +70,8 @@ class Pacing:
         """The number of relays that come before this one."""
         self._while_helping = math.inf
         """The patience while others need help."""
+        self.behind = 0.0
+        """For how long every timer is left to others."""
 
     def take_rank(self, rank: int) -> None:
         """Come after `rank` others from now on."""
@@ -78,7 +82,7 @@ class Pacing:
     @property
     def patience(self) -> float:
         """For how long a timer that falls due is left to others."""
-        return min(self._while_helping, self._longest) if self.rank else 0.0
+        return self.behind + (min(self._while_helping, self._longest) if self.rank else 0.0)
 
     def begin_to_help(self) -> None:
         """Note that others don't take what is due."""
@@ -95,11 +99,12 @@ class Pacing:
         timer, infinite if there is none. What is due while the topic is `paused` is left by everybody.
         """
         longest = self._longest * (1.0 - 0.1 * self._jitter())
-        if not paused and (until_next <= 0 or waited > HELP_AFTER):
+        overdue = until_next <= -self.behind
+        if not paused and (overdue or waited > self.behind + HELP_AFTER):
             self.begin_to_help()
         elif lost:
             self._while_helping = max(2 * self._while_helping, HELP_AFTER)
-        wait = 0.0 if until_next <= 0 else min(until_next + self.patience, longest)
+        wait = 0.0 if overdue else min(until_next + self.patience, longest)
         if taken:
             self._losses = 0
         if not lost:

@@ -71,8 +71,9 @@ class KeyNames:
         two of two topics meet in one key. `absent` is a key that nobody ever writes, `layout` the one that
         holds the layout that the partition has seen last, `move` what is on its way from it or to it,
         `applied` is the ledger of a stream's newest batch, `even` and `odd` have the versions of rows that
-        loads have applied, `relays` which relays poll the topic, and `written` one that is never there (see
-        `lib/written.lua`); recurrences have those of `RECURRENCES`."""
+        loads have applied, `relays` which relays poll the topic, `sealed` is there if its contents are to be,
+        `copy` is a copy of dead letters in the making, and `written` is never there (see `lib/written.lua`);
+        recurrences have those of `RECURRENCES`."""
         if name in ("pace", "calendars", "actions", "policy"):  # of no topic
             return str(getattr(self, name))
         if name == "absent":  # for the script that is about no topic, beside its only key
@@ -85,8 +86,10 @@ class KeyNames:
         if name == "first":
             return f"{self.leases}:{self._tag(topic)}{FIRST}"
         # Under a prefix that the user of every relay may write.
-        if name in ("move", "relays", "written", *RECURRENCES):
+        if name in ("move", "relays", "written", "sealed", *RECURRENCES):
             return f"{self.leases}:{self._tag(topic)}#{name}"
+        if name == "copy":
+            return f"{self.dead}:{self._tag(topic)}#{name}"
         if name in ("even", "odd"):  # beside a topic's ledgers, of whom none has such a run
             return f"{self.ledger}:~{name}:{self._tag(topic)}"
         of_group = f"{group}:" if name in ("retries", "group", "latest") else ""

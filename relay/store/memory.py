@@ -165,7 +165,7 @@ class MemoryStore:
         for entry in self._order(topic)[: request.limit]:
             timer_id = entry.timer_id
             size += len(entry.content.payload)
-            if entry.life.next_claim > now or (claimed and size > request.max_bytes):
+            if entry.life.next_claim > now - request.behind or (claimed and size > request.max_bytes):
                 break
             effect = self._step(topic, timer_id, LifeEvent.CLAIM, given)
             if isinstance(effect.answer, Reason):

@@ -36,11 +36,13 @@ class BadFile(ServiceError):
 @dataclass(frozen=True, slots=True)
 class WatchedFiles:
     """Files that belong together. `load` reads them and puts them to use, or raises `BadFile`, after which
-    all is as before."""
+    all is as before. `named` are further ones that those name which were read last, whether that went well
+    or not."""
 
     setting: str
     paths: tuple[Path, ...]
     load: Callable[[], None]
+    named: Callable[[], tuple[Path, ...]] = tuple
 
 
 Report = Callable[[str, bool], None]
@@ -57,9 +59,7 @@ class Watch:
 
     def add(self, source: WatchedFiles) -> None:
         """Load the files now, and again whenever they change. Raises `BadFile`."""
-        stamp = _stamp(source)  # before the load, so that a change beside it is seen at the next look
-        source.load()
-        self._seen.append((source, stamp))
+        self._seen.append((source, _loaded(source)))
 
     async def run(self) -> None:
         """Look until cancelled."""
@@ -76,7 +76,7 @@ class Watch:
             self._seen[number] = source, stamp
             taken = False
             try:
-                source.load()
+                self._seen[number] = source, _loaded(source)
                 taken = True
                 log.info("changed files are in use", extra={"setting": source.setting})
             except BadFile as failure:
@@ -87,14 +87,24 @@ class Watch:
             self.report(source.setting, taken)
 
 
+def _loaded(source: WatchedFiles) -> Stamp:
+    """Load files; return what they were. Raises as `load` does."""
+    while True:
+        named = source.named()
+        stamp = _stamp(source)  # before the load, so that a change beside it is seen at the next look
+        source.load()
+        if source.named() == named:
+            return stamp
+
+
 def _stamp(source: WatchedFiles) -> Stamp:
-    return tuple(_state(path) for path in source.paths)
+    return tuple(_state(path) for path in (*source.paths, *source.named()))
 
 
 def _state(path: Path) -> tuple[int, int, int, int] | None:
     try:
         stat = path.stat()
-    except OSError:
+    except (OSError, ValueError):  # ValueError for a path with a zero byte
         return None
     return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
 

@@ -49,6 +49,16 @@ async def test_the_earliest_first(subject: Subject) -> None:
     assert await subject.claimed(N2, limit=3) == ["c"]
 
 
+async def test_a_relay_that_stays_behind_leaves_timers_to_others(subject: Subject) -> None:
+    """Until their time has been there for so long; and it hears of the first one that it has left."""
+    await subject.schedule("older", NOW - SECOND)
+    await subject.schedule("a", NOW)
+    claim = await subject.claim(N1, behind=SECOND)
+    assert ([each.timer_id for each in claim.timers], claim.next) == (["older"], NOW)
+    assert await subject.claimed(N2, behind=1) == []
+    assert await subject.claimed(N2) == ["a"]
+
+
 async def test_the_byte_bound(subject: Subject) -> None:
     """Payloads sum up to about `max_bytes`; one goes whatever its size."""
     for timer_id in "abc":

@@ -132,3 +132,13 @@ def test_seconds_until() -> None:
     assert seconds_until(3_000_000, 1_500_000) == 1.5
     assert seconds_until(1, 2) < 0
     assert seconds_until(None, 5) == math.inf
+
+
+def test_a_poller_that_stays_behind_comes_a_second_later() -> None:
+    """Than it would: for the next timer, for one that others take first, and for one that is due already."""
+    pacing = Pacing(POLICY, lambda: 0.0)
+    pacing.behind = 1.0
+    assert pacing.after_claim(taken=True, lost=False, until_next=0.5) == 1.5
+    assert pacing.after_claim(taken=False, lost=False, until_next=-0.25) == 0.75
+    assert pacing.after_claim(taken=False, lost=False, until_next=-1.0) == 0.0
+    assert pacing.patience == 1.0

@@ -6,6 +6,7 @@ import base64
 import json
 import re
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,7 +14,7 @@ import pytest
 from redis import Redis
 
 from relay.client import FailedPrecondition, NewTimer, SyncRelayClient
-from tests.worlds.relay.processes import command
+from tests.worlds.relay.processes import Relay, command
 from tests.worlds.relay.stage import Stage
 from tests.worlds.waiting import PATIENCE, eventually
 
@@ -153,13 +154,7 @@ def test_a_missing_key_puts_timers_aside_until_it_is_there(stage: Stage) -> None
     application = stage.application(relay, TOPIC)
     producer.schedule(TOPIC, "new", {})
     eventually(lambda: "new" in stage.journal.ended(), "others go on")
-    parked = re.compile(r'relay_timers_parked_total\{topic="orders"\} (\d+)')
-
-    def aside() -> int:
-        found = parked.search(relay.metrics())
-        return int(found[1]) if found else 0
-
-    eventually(lambda: aside() >= 80, "each was tried a few times")
+    eventually(lambda: put_aside(relay) >= 80, "each was tried a few times")
     with SyncRelayClient(relay.target, timeout=PATIENCE) as client:
         with pytest.raises(FailedPrecondition, match="'k1', which the keyring lacks"):
             client.get(TOPIC, "old-0")
@@ -178,7 +173,8 @@ def test_a_bad_keyring_keeps_the_old_one_and_refuses_a_start(stage: Stage) -> No
     file = keyring(stage, "k1")
     relay = stage.relay(settings=sealing(file))
     file.write_text("write: k9\nkeys: {}", encoding="utf-8")
-    eventually(lambda: relay.said("the keyring can't be taken over") == 1, "it says so")
+    eventually(lambda: relay.said("changed files can't be used; those before stay in use") == 1, "it says so")
+    assert 'relay_files_refused_total{setting="sealing.keyring"} 1.0' in relay.metrics()
     stage.producer(relay).schedule(TOPIC, "a", {})
     stage.application(relay, TOPIC)
     eventually(lambda: "a" in stage.journal.ended(), "it still seals and opens")
@@ -201,3 +197,82 @@ def test_plain_timers_of_a_topic_that_became_sealed_are_delivered(stage: Stage) 
     opening = stage.relay("opening", {**QUICK, "RELAY_SEALING__KEYRING": str(file)})
     stage.application(opening, "other")
     eventually(lambda: "sealed" in stage.journal.ended(), "it is delivered")
+
+
+def test_a_relay_without_the_key_leaves_timers_to_one_that_has_it(stage: Stage) -> None:
+    """Of two relays one lacks the key, and claims first: it has put all timers aside before the other one
+    runs. From then on both wake for the same timers, and all of them come soon, though half of the partitions
+    were the lacking one's to poll first."""
+    more = {"RELAY_DEFAULTS__PARTITIONS": "4"}
+    able = stage.relay("able", sealing(keyring(stage, "k1"), **more))
+    lacking = stage.relay("lacking", sealing(keyring(stage, "k2", name="other"), **more))
+    stage.application(able, TOPIC, name="first")
+    stage.application(lacking, TOPIC, name="second")
+    stage.producer(able).schedule_many(TOPIC, [f"t-{n}" for n in range(50)], {}, delay=1.0)
+    with able.frozen():
+        eventually(lambda: put_aside(lacking) >= 50, "all were put aside")
+        assert not stage.journal.ended()
+    eventually(lambda: len(stage.journal.ended()) == 50, "all are delivered", 20.0)
+    assert {event.attempt for event in stage.journal.events("start")} == {1}
+
+
+def put_aside(relay: Relay) -> int:
+    """How many timers the relay has put aside, some of them several times."""
+    found = re.search(r'relay_timers_parked_total\{topic="orders"\} (\d+)', relay.metrics())
+    return int(found[1]) if found else 0
+
+
+def test_keys_are_rotated_while_relays_work(stage: Stage) -> None:
+    """Timers, recurrences and dead letters get the new key, beside a relay that delivers and cancels the same
+    timers. Then the old key may go: all that was left is delivered, once, and the rest can be read."""
+    file = keyring(stage, "k1")
+    settings = {**sealing(file), "RELAY_REDIS__URL": stage.server.url}
+    relay = stage.relay(settings=sealing(file))
+    producer = stage.producer(relay)
+    gone = [f"gone-{n}" for n in range(50)]
+    producer.schedule_many(TOPIC, gone, {}, delay=3600)
+    producer.schedule_many(TOPIC, [f"now-{n}" for n in range(400)], {}, spread=3.0)
+    producer.schedule_many(TOPIC, [f"later-{n}" for n in range(400)], {}, delay=3600)
+    producer.schedule(TOPIC, "dies", {"nack_until": 9})
+    put = ("recur", "put", TOPIC, "daily", "--every", "1d", "--payload", "{}", "--target", relay.target)
+    assert command(*put).code == 0
+    stage.application(relay, TOPIC)
+    eventually(lambda: stage.client.xlen(f"timers_dead:{TOPIC}") == 1, "one is dead")
+    keyring(stage, "k2", "k1")
+    eventually(lambda: relay.said("the keyring has changed") == 1, "the relay seals with the new key")
+    status = command("seal", "status", TOPIC, settings=settings)
+    assert "recurrences: 1 with key 'k1'" in status.out
+    assert "dead letters: 1 with key 'k1'" in status.out
+    with ThreadPoolExecutor(1) as beside:
+        cancelling = beside.submit(lambda: [producer.cancel(TOPIC, name) for name in gone])
+        rotated = command("seal", "rotate", TOPIC, "--json", settings=settings)
+        assert all(cancelling.result())
+    assert (rotated.code, rotated.documents[0]["closed"]) == (0, {})
+    assert rotated.documents[0]["sealed"]["timers"] >= 400
+    assert rotated.documents[0]["sealed"]["dead_letters"] == 1
+    keys = command("seal", "status", TOPIC, "--json", settings=settings).documents[0]["keys"]
+    assert {each["key"] for kind in keys.values() for each in kind} == {"k2"}
+    keyring(stage, "k2")
+    eventually(lambda: relay.said("the keyring has changed") == 2, "the old key is gone")
+    with SyncRelayClient(relay.target, timeout=PATIENCE) as client:
+        for n in range(400):
+            client.run_timer(TOPIC, f"later-{n}")
+        (listed,) = client.topics.dead_letters(TOPIC)
+        assert client.topics.dead_letter(TOPIC, listed.dead_id)
+        assert client.recurrences.get(TOPIC, "daily")
+    due = {f"{kind}-{n}" for kind in ("now", "later") for n in range(400)}
+    eventually(lambda: stage.journal.ended().keys() >= due, "all are delivered")
+    assert {stage.journal.ended()[name] for name in due} == {1}
+    assert not set(gone) & {event.timer_id for event in stage.journal.events("start")}
+
+
+def test_rotation_is_refused_where_it_makes_no_sense(stage: Stage) -> None:
+    """A topic that the settings don't seal, and settings without a keyring."""
+    settings = {"RELAY_REDIS__URL": stage.server.url}
+    refused = command("seal", "rotate", TOPIC, settings=settings)
+    assert (refused.code, "sealing.keyring: names no file" in refused.err) == (2, True)
+    refused = command(
+        "seal", "rotate", TOPIC, settings={**settings, "RELAY_SEALING__KEYRING": str(keyring(stage, "k1"))}
+    )
+    assert (refused.code, "'orders' is not sealed by the settings" in refused.err) == (2, True)
+    assert command("seal", "status", TOPIC, settings=settings).out.count("none") == 3

@@ -68,7 +68,7 @@ THE_TIME = {
         "timeline/claim",
         "claim-of-due-by-limit",
         "'-inf', number((now_us + 1) / 1e6)",
-        old="'-inf', number(now_us / 1e6)",
+        old="'-inf', last",
     ),
     "return before the due time": Break(
         "lib/prelude",

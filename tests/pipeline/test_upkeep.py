@@ -109,7 +109,7 @@ def test_a_version_whose_files_are_gone(world: ColdWorld, monkeypatch: pytest.Mo
     plan = world.cold.plans.plan(1)
     assert isinstance(plan, Plan)
     with pytest.raises(TableGone):
-        staging.stage(world.cold, plan)
+        staging.stage(world.cold, plan, world.target)
     swept = world.sweep()
     assert (swept.abandoned, swept.loaded, swept.marked) == (1, 1, 1)
     assert set(world.live()) == {"a1"}

@@ -87,10 +87,11 @@ def server(request: pytest.FixtureRequest) -> Iterator[RunningServer]:
         yield server
 
 
-def become(server: RunningServer, rules: list[str]) -> str:
-    """Make the user anew; its URL. The server forgets all scripts and timers."""
+def become(server: RunningServer, rules: list[str], *, flush: bool = True) -> str:
+    """Make the user anew; its URL. The server forgets all scripts, and timers unless `flush` is false."""
     with server.client() as operator:
-        operator.flushall()
+        if flush:
+            operator.flushall()
         operator.script_flush()
         operator.execute_command("ACL", "DELUSER", "relay")
         operator.execute_command("ACL", "SETUSER", "relay", *rules)

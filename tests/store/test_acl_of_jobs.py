@@ -12,24 +12,32 @@ from relay.cli.commands import app
 from relay.cli.daemon.doctor_acl import rules
 from relay.core.dispatch import Dispatch
 from relay.core.errors import StoreRefused
-from relay.core.outcomes import ClaimRequest
+from relay.core.outcomes import ClaimRequest, Limits, Verb
 from relay.core.partitions import Layout
+from relay.core.recurring.recurrence import Recurrence, Standing
+from relay.core.recurring.rule import Rule
 from relay.core.timers import KEEP_EXISTING, NewTimer
 from relay.settings import Settings
 from relay.store.bulk.applying import Applying, BatchLedger
 from relay.store.bulk.columns_call import LoadRows, PackedRows
 from relay.store.bulk.inserting import Inserting, RunLedger
 from relay.store.bulk.lookup import present_now
+from relay.store.bulk.resealing import Resealing, Sealed
 from relay.store.bulk.scanning import cut, read
 from relay.store.bulk.shared_rate import Pace
 from relay.store.bulk.store import BulkStore
+from relay.store.codec.contents import Contents
 from relay.store.keys import KeyNames
+from relay.store.partitions.carrying import Carrier
+from relay.store.partitions.recurrences import RedisRecurrences
 from relay.store.server.blocking import BlockingServer
 from relay.store.server.fitness import check_server
 from relay.store.server.probing.acl import AclJob, rights
 from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
+from relay.trust.keyring import FileKeyring
 from tests.servers import RunningServer
+from tests.settlements import end_of
 from tests.store import test_acl as documented
 
 LATER, SECOND, N1 = documented.LATER, documented.SECOND, documented.N1
@@ -68,7 +76,12 @@ def test_the_command_prints_a_line_for_each(tmp_path: Path) -> None:
     file.write_text("topics: {a: {dispatch: list}}")
     printed = CliRunner().invoke(app, ["doctor", "--acl", "-c", str(file)], prog_name="relay")
     lines = [shlex.split(line) for line in printed.stdout.splitlines() if not line.startswith("#")]
-    assert [line[2] for line in lines] == ["relay-daemon", "relay-producer", "relay-pipeline"]
+    assert [line[2] for line in lines] == [
+        "relay-daemon",
+        "relay-producer",
+        "relay-pipeline",
+        "relay-sealing",
+    ]
     assert "+lrem" in lines[0]
 
 
@@ -116,5 +129,31 @@ def test_jobs_do_with_their_user(server: RunningServer) -> None:
             pages = [page for part in cut(store, topic, 2) for page in read(store, part, envelopes=True)]
             assert [page.timer_ids for page in pages] == [[b"a"]]
         assert store.topics() == ["plain", "t"]
+        assert store.sealed(["plain", "t"]) == [False, False]
     with BlockingServer(url) as limited:
         assert list(present_now(limited, Layout("t"), ["a"])) == [(True, True)]
+
+
+async def test_sealing_does_with_its_user(server: RunningServer, tmp_path: Path) -> None:
+    """Timers, a recurrence and a dead letter get a key, and are counted by it. It can't schedule."""
+    file = tmp_path / "keyring.yaml"
+    file.write_text(f"write: k1\nkeys: {{k1: {{base64: {'A' * 43}=}}}}")
+    keyring = FileKeyring(file)
+    async with Server(server.url, connections=2, timeout=60.0) as way:
+        with server.client() as operator:
+            operator.flushall()
+        store = RedisStore(way)
+        await store.schedule("t", [NewTimer("a", b"x", due=1)])
+        await store.claim("t", ClaimRequest(limit=3, lease=30 * SECOND, nonce=N1, max_bytes=1 << 20))
+        await store.settle("t", [end_of("a", N1, Verb.REJECT)], limits=Limits(keep=True))
+        await store.schedule("t", [NewTimer("b", b"x", due=LATER)])
+        wanted = Recurrence("r", Rule(every=SECOND), b"x")
+        kept = RedisRecurrences(way, Carrier(way))
+        assert await kept.keep("t", None, wanted, Standing(1, 1, 0), 0, reason="put")
+    url = documented.become(server, rules(Settings(), AclJob.SEALING), flush=False)
+    with BulkStore(BlockingServer(url)) as sealing:
+        done = Resealing(sealing).rotate("t", Contents(keyring), "k1")
+        assert dict(done.changed) == dict.fromkeys(Sealed, 1)
+        assert Resealing(sealing).count("t") == {kind: {"k1": 1} for kind in Sealed}
+        with pytest.raises(StoreRefused):
+            sealing.register("t")

@@ -19,8 +19,9 @@ from relay.core.validate import headers as check_headers
 from relay.store.codec import envelope, sealed
 from relay.store.codec.contents import PLAIN, Contents
 from relay.trust.ciphers import OVERHEAD, PER_SALT, Cipher
+from relay.trust.files import BadFile, Watch
 from relay.trust.keyring import FileKeyring
-from relay.trust.keyring_file import KeyringError, read_keyring
+from relay.trust.keyring_file import read_keyring
 from tests.docs import pages
 
 KEYS = {"old": bytes(range(32)), "new": bytes(range(1, 33))}
@@ -163,7 +164,7 @@ SHORT = base64.b64encode(b"short").decode()
         ("write: a\nkeys: {}", "keys: must map ids to keys, from 1 to 100"),
         ("write: a\nkeys: {1: {base64: x}}", "an id must be 1 to 64 letters"),
         (f"write: a\nkeys: {{a: {{base64: {SHORT}}}}}", "keys.a.base64: must be 32 bytes in base64"),
-        ("write: a\nkeys: {a: {file: gone.key}}", "keys.a.file: can't be read: No such file"),
+        ("write: a\nkeys: {a: {file: gone.key}}", "keys.a.file: .*gone.key can't be read: No such file"),
         ("write: a\nkeys: {a: {kms: x}}", "keys.a: must be either"),
         ("write: a\nkeys: {a: secret}", "keys.a: must be either"),
         ("write: 2026-13-01\nkeys: {}", "has a value that YAML can't read"),
@@ -178,43 +179,75 @@ def test_a_wrong_file_is_named_with_its_field(tmp_path: Path, text: str, problem
     """And what it should be; keys are not quoted."""
     file = tmp_path / "keyring.yaml"
     file.write_text(text, encoding="utf-8")
-    with pytest.raises(KeyringError, match=problem) as failure:
+    with pytest.raises(BadFile, match=problem) as failure:
         read_keyring(file)
-    assert str(failure.value).startswith(str(file))
+    assert str(failure.value).startswith(f"sealing.keyring: {file} ")
     assert SHORT not in str(failure.value)
     assert "secret" not in str(failure.value)
 
 
 def test_write_must_name_a_key(tmp_path: Path) -> None:
     """A misspelt id is found as the file is read."""
-    with pytest.raises(KeyringError, match="write: must be the id of a key that keys has"):
+    with pytest.raises(BadFile, match="write: must be the id of a key that keys has"):
         read_keyring(written(tmp_path, "neu"))
 
 
 def test_a_changed_file_is_taken_over_and_a_bad_one_is_not(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The bad one is logged once, until it is another one or good again. Nothing shows a key."""
+    """The bad one is told once, until it is another one or good again. Nothing shows a key."""
     caplog.set_level("INFO")
     keyring = FileKeyring(written(tmp_path, "old"))
-    assert keyring.look() is False
+    told: list[bool] = []
+    watch = Watch(lambda setting, taken: told.append(taken))
+    watch.add(keyring.source)
     stored = keyring.seal([b"a"], [b"x"])
     assert stored[0] == "old"
     written(tmp_path, "new")
-    assert keyring.look() is True
+    watch.look()
     assert keyring.writes == "new"
     assert keyring.open("old", b"a", stored[1][0]) == b"x"
-    written(tmp_path, "neu")
-    assert [keyring.look(), keyring.look(), keyring.writes] == [False, False, "new"]
-    assert sum("can't be taken over" in each.message for each in caplog.records) == 1
+    written(tmp_path, "missing")
+    watch.look()
+    watch.look()
+    assert (told, keyring.writes) == ([True, False], "new")
     written(tmp_path, "new", {"new": KEYS["new"]})
-    assert keyring.look() is True
+    watch.look()
     with pytest.raises(DoesNotOpen, match="the keyring lacks"):
         keyring.open("old", b"a", stored[1][0])
     shown = [repr(keyring), repr(Cipher(KEYS["old"])), *(str(each.__dict__) for each in caplog.records)]
     for key in KEYS.values():
         for form in (key.hex(), base64.b64encode(key).decode(), repr(key)[2:-1]):
             assert not any(form in each for each in shown)
+
+
+def test_the_files_of_keys_are_watched_as_the_keyring_names_them(tmp_path: Path) -> None:
+    """One that is missing is found when it comes; one that is replaced is taken over; one that is named no
+    more is not looked at."""
+    file, one, two = (tmp_path / name for name in ("keyring.yaml", "one.key", "two.key"))
+    one.write_bytes(KEYS["old"])
+    file.write_text("write: a\nkeys: {a: {file: one.key}}", encoding="utf-8")
+    keyring = FileKeyring(file)
+    told: list[bool] = []
+    watch = Watch(lambda setting, taken: told.append(taken))
+    watch.add(keyring.source)
+    file.write_text("write: b\nkeys: {a: {file: one.key}, b: {file: two.key}}", encoding="utf-8")
+    watch.look()
+    assert (told, keyring.writes) == ([False], "a")
+    two.write_bytes(KEYS["new"])
+    watch.look()
+    assert (told, keyring.writes) == ([False, True], "b")
+    stored = keyring.seal([b"x"], [b"y"])[1][0]
+    two.write_bytes(bytes(32))
+    watch.look()
+    with pytest.raises(DoesNotOpen, match="or changed since"):
+        keyring.open("b", b"x", stored)
+    file.write_text("write: a\nkeys: {a: {file: one.key}}", encoding="utf-8")
+    watch.look()
+    count = len(told)
+    two.unlink()
+    watch.look()
+    assert len(told) == count
 
 
 @pytest.mark.checkout

@@ -73,7 +73,7 @@ def _steps(world: World, cold: ColdStore) -> dict[str, float]:
     def stage() -> None:
         plan = sweep.planned(number, sweep.look(), Opened(marks))
         assert plan is not None
-        staged.append(staging.stage(cold, plan))
+        staged.append(staging.stage(cold, plan, world.target))
 
     rates = {STAGE: _rate(world, stage)}
 

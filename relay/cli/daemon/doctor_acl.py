@@ -18,6 +18,7 @@ PURPOSES = {
     AclJob.DAEMON: "a relay",
     AclJob.PRODUCER: "a relay whose applications schedule and take no deliveries",
     AclJob.PIPELINE: "the jobs of relay pipeline",
+    AclJob.SEALING: "relay seal status and relay seal rotate",
 }
 PASSWORD = "a-long-password"
 CLUSTER = ("+cluster|slots", "+asking", "+spublish", "+ssubscribe", "+sunsubscribe")

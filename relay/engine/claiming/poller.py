@@ -174,6 +174,8 @@ class Poller:
         sent, began = self._timetable.begin(), time.time_ns()  # see 0015
         # A try at a place that is away may hang, and the streams' places are those of other topics, too.
         most = self._policy.claim_batch if health.trouble is None else 1
+        behind = self._dispatcher.behind(self._topic)
+        self._timetable.stay_behind(behind)
         with self._dispatcher.reserved(self._topic, most) as places:
             request = ClaimRequest(
                 limit=places,
@@ -181,6 +183,7 @@ class Poller:
                 nonce=self._nonce(),
                 max_bytes=CLAIM_BYTES,
                 limits=self._policy.limits,
+                behind=micros(behind),
             )
             try:
                 claim = await self._source.claim(self._partition, request)

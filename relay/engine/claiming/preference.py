@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import anyio
@@ -54,8 +54,10 @@ class Preference:  # see 0086
         redis_health: RedisHealth,
         clock: Clock,
         loops: LoopStarter,
+        stays_behind: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`relay` is this relay's name; `pollers` has one for each partition of the topic, in their order."""
+        """`relay` is this relay's name; `pollers` has one for each partition of the topic, in their order.
+        While it `stays_behind`, others don't count it: it must not come first anywhere."""
         self._relay = relay
         self._topic = layout.topic
         self._layout = layout.text
@@ -66,6 +68,7 @@ class Preference:  # see 0086
         self._redis_health = redis_health
         self._clock = clock
         self._loops = loops
+        self._stays_behind = stays_behind
         self._has_left = False
         self._refused = False
         self._others: frozenset[str] | None = None
@@ -78,7 +81,7 @@ class Preference:  # see 0086
     async def run(self) -> None:
         """Beat until cancelled, or until the relay leaves."""
         while not self._has_left:
-            others = await self._beat(LASTS)
+            others = await self._beat(0 if self._stays_behind() else LASTS)
             if self._has_left:
                 await self._beat(0)  # this heartbeat may have come behind the relay's leaving
                 return

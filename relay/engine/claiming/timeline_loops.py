@@ -138,6 +138,7 @@ class TimelineLoops:
                 self._redis_health,
                 self._clock,
                 self._loops,
+                stays_behind=lambda: self._dispatcher.behind(topic) > 0,
             )
             polled.start(polled.preference.run, self._loops, polled.preference.leave)
         self._loops.start(self._watch, layout.partitions)

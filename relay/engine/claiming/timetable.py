@@ -54,6 +54,10 @@ class Timetable:
         if is_earlier:
             self.due_at(0)
 
+    def stay_behind(self, seconds: float) -> None:
+        """Leave every timer to other relays for this many seconds from now on."""
+        self._pacing.behind = seconds
+
     def help(self) -> None:
         """Call soon: those who come before this relay don't take what is due."""
         self._pacing.begin_to_help()

@@ -106,6 +106,11 @@ class Dispatcher:
             places += session.places
         return free, places
 
+    def behind(self, topic: str) -> float:
+        """For how many seconds timers of the topic are to be left to other relays, since they may have a key
+        that is missing here."""
+        return self._unopened.behind(topic)
+
     def claimants(self, topic: str) -> Turns:
         """Return whose turn it is to claim timers of the topic, which has a session: its partitions share
         the room."""

@@ -21,6 +21,14 @@ SHORTEST, LONGEST = SECOND, 60 * SECOND
 """How long a timer is put aside at least and at most whose key is missing, in microseconds: as long as it is
 overdue by then, so that many of them take little of the time of others."""
 
+BEHIND = 1.0
+"""Seconds for which a relay that lacks a key leaves the topic's timers to others when they are due. One that
+has the key claims them by then."""
+
+REMEMBERED = 2 * LONGEST / SECOND
+"""Seconds for which it does, after the last timer that did not open: until then, those that were put aside
+have come again."""
+
 INTERVAL = 60.0
 """Seconds between two log lines for a topic and a key."""
 
@@ -32,13 +40,29 @@ class UnopenedTimers:
 
     Another relay may have the key, and this one may get it: nothing is lost by waiting. What was sealed for
     another timer, or is changed, never opens.
+
+    Two relays that wake for the same timers, of which one lacks the key, have a race: whenever that one is
+    quicker, it puts them aside for longer. So from the first such timer on it stays `behind` in the topic.
     """
 
     def __init__(self, settler: Settler, instruments: Instruments, clock: Clock, jitter: Jitter) -> None:
         self._settler = settler
         self._instruments = instruments
         self._jitter = jitter
+        self._clock = clock
+        self._missed: dict[str, float] = {}
+        """When a key was missing last, by topic."""
         self._throttled = ThrottledLog(clock, INTERVAL)
+
+    def behind(self, topic: str) -> float:
+        """For how many seconds to leave a topic's timers to other relays."""
+        missed = self._missed.get(topic)
+        if missed is None:
+            return 0.0
+        if self._clock.now() < missed + REMEMBERED:
+            return BEHIND
+        del self._missed[topic]
+        return 0.0
 
     def take(self, leases: Leases, places: Sequence[int], claim: Claim) -> None:
         """End the leases at these places, whose contents do not open."""
@@ -56,6 +80,8 @@ class UnopenedTimers:
             self._instruments.count(UNDELIVERABLE, topic)
             rejected = Ending(Verb.REJECT, reason=Reason.UNREADABLE, error=f"the content is {why}")
             self._settler.settle(EndedLeases.of(leases, [place], rejected))
+        if missing:
+            self._missed[topic] = self._clock.now()
         for key_id, those in missing.items():
             self._instruments.count(PARKED, topic, n=len(those))
             if count := self._throttled.add(f"{topic} {key_id}", len(those)):

@@ -28,6 +28,8 @@ from relay.pipeline.cold.plans import Plan, Staged
 from relay.pipeline.cold.store import ColdStore
 from relay.pipeline.cold.table import FAILURES, TableGone, is_gone
 from relay.pipeline.rows.packing import pack_rows
+from relay.pipeline.rows.sealing import seal_plain, sealed_topics
+from relay.pipeline.spark.redis_target import Target
 from relay.pipeline.spark.session import configured
 from relay.store.bulk.columns_call import PackedRows
 
@@ -61,14 +63,16 @@ FILE_BITS = 24
 """A batch's number is its partition's, shifted by this many bits, plus its place there."""
 
 
-def stage(cold: ColdStore, plan: Plan) -> Staged:
-    """Write the plan's rows, and return where they are; or return the staging of somebody who was faster.
-    Raises `TableGone`."""
+def stage(cold: ColdStore, plan: Plan, target: Target) -> Staged:
+    """Write the plan's rows, and return where they are; or return the staging of somebody who was faster. If
+    there is a keyring, what rests in the clear of sealed topics is sealed. Raises `TableGone`."""
+    sealed = sealed_topics(target, plan.topics) if target.keyring else frozenset()
     folder = f"{FOLDER}/{plan.number:08d}-{uuid.uuid4().hex}"
     counts = {topic: Layout.parse(topic, share.layout).count for topic, share in plan.topics.items()}
     try:
         with configured(cold.spark, ARROW):
-            packed = _in_order(cold, plan).mapInArrow(_packing(plan.batch, counts), STAGED)
+            packing = _packing(plan.batch, counts, target, sealed)
+            packed = _in_order(cold, plan).mapInArrow(packing, STAGED)
             packed.write.options(**QUICK).parquet(cold.files.at(folder))
     except FAILURES as failure:
         if is_gone(failure):
@@ -105,17 +109,21 @@ def _in_order(cold: ColdStore, plan: Plan) -> DataFrame:
     return rows.sortWithinPartitions(*order)
 
 
-def _packing(size: int, partitions: Mapping[str, int]) -> ArrowMapIterFunction:
+def _packing(
+    size: int, partitions: Mapping[str, int], target: Target, sealed: frozenset[str]
+) -> ArrowMapIterFunction:
     """Pack the rows of a task: yield one row for each batch, which is of one partition of one topic."""
 
     def packing(parts: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         assert context is not None  # there is one in a task
         number = context.partitionId() << FILE_BITS
+        contents = target.contents() if sealed else None
         for topic, same in groupby(_by_topic(parts), lambda each: each[0]):
             count = partitions[topic]
-            for part in gathered((rows for _, rows in same), size * count if count > 1 else 0):
-                packed = pack_rows(part, size, count)
+            for part in gathered((each for _, each in same), size * count if count > 1 else 0):
+                rows = seal_plain(part, topic, contents) if contents and topic in sealed else part
+                packed = pack_rows(rows, size, count)
                 batches = [each._replace(batch=number + n) for n, each in enumerate(packed)]
                 number += len(batches)
                 if batches:

@@ -27,6 +27,7 @@ from relay.pipeline.cold.sweep_options import SweepOptions, Swept
 from relay.pipeline.cold.table import FAILURES, TableGone
 from relay.pipeline.cold.taken import EVER, Reach
 from relay.pipeline.cold.topic_marks import Lock, Opened, TopicMarks
+from relay.pipeline.rows.sealing import NOT_SEALED, is_plain, sealed_topics
 from relay.pipeline.spark.redis_target import Target
 from relay.store.bulk.sweeping import Marks
 
@@ -72,6 +73,8 @@ class Sweep:  # see 0054, 0104
         lock = Lock(options.lock, options.marks_ttl, options.take_over)
         self._marks = TopicMarks(cold, target, lock)
         self._abandoned: Counter[str] = Counter()
+        self._barred: set[str] = set()
+        """Sealed topics of which rows rest in the clear, and for which there is no keyring."""
         self._finished = 0
         self.left_out: dict[str, ServiceError] = {}
         """The topics that were not swept, and why: they are busy, or failed."""
@@ -103,7 +106,7 @@ class Sweep:  # see 0054, 0104
         """Make a plan and take it. Returns also whether nothing is left to do."""
         self._close_left(number - 1)
         self._finish_writes()
-        look = self.look()
+        look = self._without_barred(self.look())
         self.topics = max(self.topics, len(look.rows))
         opened = self._opened(look.rows, number, resumed=False)
         if not opened.marks:
@@ -127,6 +130,18 @@ class Sweep:  # see 0054, 0104
         counts = rows.groupBy("topic").agg(f.count("*").alias("rows"), f.min("version").alias("oldest"))
         found = {row["topic"]: (row["rows"], row["oldest"]) for row in counts.collect()}  # one a topic
         return Look(state, Reach(state.settled, until), found)
+
+    def _without_barred(self, look: Look) -> Look:
+        """Leave out the sealed topics that have rows in the clear, if there is no keyring to seal them."""
+        rows = dict(look.rows)
+        if not self._target.keyring and (sealed := sealed_topics(self._target, rows)):
+            resting = due(self._cold, look.state, look.reach.until, sealed).where(is_plain(f.col("envelope")))
+            for row in resting.groupBy("topic").count().collect():
+                self.left_out[row["topic"]] = TopicRefused(NOT_SEALED.format(rows=row["count"]))
+                self._barred.add(row["topic"])
+        for topic in self._barred:
+            rows.pop(topic, None)
+        return replace(look, rows=rows)
 
     def _opened(self, topics: Collection[str], number: int, *, resumed: bool) -> Opened:
         """Open the marks of the topics that have any rows. Raises `SweepBusy` if this plan is another
@@ -168,7 +183,7 @@ class Sweep:  # see 0054, 0104
             known,
             state.done.taken,
             every=self._topics is None,
-            left=tuple(sorted(opened.refused)),
+            left=tuple(sorted({*opened.refused, *self._barred})),
             oldest=min(look.rows[topic][1] for topic in shares),
         )
         if state.done.number == number - 1 and self._plans.begin(plan):
@@ -232,7 +247,7 @@ class Sweep:  # see 0054, 0104
         if staged is not None:
             return staged if staging.is_there(self._cold, staged) else None
         try:
-            return staging.stage(self._cold, plan)
+            return staging.stage(self._cold, plan, self._target)
         except TableGone:
             return None
 

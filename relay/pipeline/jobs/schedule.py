@@ -24,6 +24,7 @@ from relay.pipeline.rows.columns import REJECTED, ddl
 from relay.pipeline.rows.new_timers import check
 from relay.pipeline.rows.packing import Group
 from relay.pipeline.rows.reading import PROVENANCE, REJECTS, Reading
+from relay.pipeline.rows.sealing import RowSealing
 from relay.pipeline.rows.writing import Load, WriteTally, why_not_asked, write
 from relay.pipeline.spark.redis_target import Target
 from relay.pipeline.spark.session import configured
@@ -243,9 +244,9 @@ def _chill(rows: DataFrame, load: Load, chill: Callable[[DataFrame], int]) -> tu
 
 def _later(load: Load, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     with load.reading.target.open() as store:
-        ledger = RunLedger(store, load.run)
+        ledger, sealing = RunLedger(store, load.run), RowSealing(load.reading.target, store)
         for group in _good(load, batches):
-            kept = group.where(group.due >= (load.until or 0))
+            kept = sealing.of(group.where(group.due >= (load.until or 0)))
             told = ledger.is_told(kept.topic, kept.ids()) if load.run else [False] * len(kept)
             columns = [
                 pa.repeat(kept.topic, len(kept)),

@@ -15,6 +15,7 @@ from relay.pipeline.rows.folding import Gathered
 from relay.pipeline.rows.new_timers import check
 from relay.pipeline.rows.packing import Group
 from relay.pipeline.rows.reading import Reading
+from relay.pipeline.rows.sealing import RowSealing
 from relay.store.bulk.applying import REMEMBERED, Applying, BatchLedger, VersionsElsewhere
 from relay.store.bulk.columns_call import version_text
 from relay.store.bulk.inserting import Inserting, RunLedger
@@ -68,24 +69,26 @@ def write(batches: Iterable[pa.RecordBatch], load: Load, tally: WriteTally) -> I
     """
     with load.reading.target.open() as store:
         way = _way(store, load)
+        sealing = RowSealing(load.reading.target, store if load.asks or not load.dry else None)
         for rows in batches:
             checked = check(rows, load.reading)
-            tally.rejected += checked.rejects.num_rows
+            rejects = sealing.of_rejects(checked.rejects)
+            tally.rejected += rejects.num_rows
             tally.made_ids += checked.made_ids
-            if load.strict and checked.rejects.num_rows:
-                raise _refusal(checked.rejects)
+            if load.strict and rejects.num_rows:
+                raise _refusal(rejects)
             for group in checked.good:
                 now = group if load.until is None else group.where(group.due < load.until)
                 tally.later += len(group) - len(now)
                 tally.written += len(now)
                 if len(now):
-                    way.put(now)
+                    way.put(sealing.of(now))
                 if load.dry and load.asks and len(now) < len(group):
                     later = group.where(group.due >= (load.until or 0))
                     told = RunLedger(store, load.run).is_told(group.topic, later.ids())
                     tally.skipped_by_ledger += sum(told)
-            if checked.rejects.num_rows:
-                yield checked.rejects
+            if rejects.num_rows:
+                yield rejects
         way.finish(tally)
 
 

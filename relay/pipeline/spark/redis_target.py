@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from relay.core import validate
@@ -16,6 +17,7 @@ from relay.core.journal import Journals
 from relay.core.policy import TopicPolicy
 from relay.core.timers import REPLACE, OnConflict
 from relay.store.bulk.store import BulkStore
+from relay.store.codec.contents import Contents
 from relay.store.keys import KeyNames
 from relay.store.server.blocking import TIMEOUT, BlockingServer
 
@@ -40,17 +42,25 @@ class TopicRules:
     partitions: int = 1
     """How many a new topic is to have."""
     durability: str = str(STORED)
+    sealing: bool = False
 
     @classmethod
     def of(cls, policy: TopicPolicy) -> Self:
         """Take from a policy what is needed here."""
-        return cls(policy.journal_keeps, policy.max_payload_bytes, policy.partitions, str(policy.durability))
+        return cls(
+            policy.journal_keeps,
+            policy.max_payload_bytes,
+            policy.partitions,
+            str(policy.durability),
+            policy.sealing,
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
     """A Redis, the names of its keys, and the topics' rules. The URL is a secret and never shown. What is
-    written has `durability` at least, once the store that `open` gives is left."""
+    written has `durability` at least, once the store that `open` gives is left. `keyring` is the path of the
+    keyring's file."""
 
     url: str = field(repr=False)
     keys: KeyNames = field(default_factory=KeyNames)
@@ -59,6 +69,7 @@ class Target:
     own: Mapping[str, TopicRules] = field(default_factory=dict)
     closed: bool = False
     durability: Durability = STORED
+    keyring: str = ""
 
     @classmethod
     def of(cls, settings: Settings, durability: Durability = STORED) -> Self:
@@ -74,6 +85,7 @@ class Target:
             {topic: TopicRules.of(policy) for topic, policy in policies.own.items()},
             policies.closed,
             durability,
+            settings.sealing.keyring,
         )
 
     @classmethod
@@ -88,7 +100,8 @@ class Target:
             settings = load()
             if "url" not in settings.redis.model_fields_set:
                 raise InvalidField("redis_url", NO_URL)
-            return cls.of(settings, durability(options))
+            found = cls.of(settings, durability(options))
+            return replace(found, keyring=options.get("keyring", found.keyring))
         try:
             parse(url)
         except ValueError as problem:
@@ -103,8 +116,8 @@ class Target:
             default = replace(default, max_payload_bytes=whole(options, "max_payload_bytes"))
         own = {topic: TopicRules(**each) for topic, each in rules.get("own", {}).items()}
         timeout = float(options.get("timeout", TIMEOUT))
-        closed = rules.get("closed", False)
-        return cls(url, KeyNames(**names), timeout, default, own, closed, durability(options))
+        closed, keyring = rules.get("closed", False), options.get("keyring", "")
+        return cls(url, KeyNames(**names), timeout, default, own, closed, durability(options), keyring)
 
     def options(self) -> dict[str, str]:
         """Return options for `from_options`. They hold the URL: Spark redacts options whose name has
@@ -120,6 +133,7 @@ class Target:
             "hash_tags": str(self.keys.hash_tags).lower(),
             "rules": json.dumps(rules),
             "durability": str(self.durability),
+            "keyring": self.keyring,
             **{f"{name}_key": getattr(self.keys, name) for name in _PREFIXES},
         }
 
@@ -132,6 +146,23 @@ class Target:
         if self.closed and topic not in self.own:
             raise InvalidField("topic", f"{topic!r} is not configured, and topics_closed is set")
         return validate.topic("topic", topic)
+
+    @property
+    def seals_any(self) -> bool:
+        """Whether any topic is known to be sealed, or there is a keyring for such."""
+        return bool(self.keyring) or any(each.sealing for each in (self.default, *self.own.values()))
+
+    def contents(self) -> Contents | None:
+        """Read the keyring; None if there is none. Raises `InvalidField`."""
+        if not self.keyring:
+            return None
+        from relay.trust.files import BadFile
+        from relay.trust.keyring import FileKeyring
+
+        try:
+            return Contents(FileKeyring(Path(self.keyring)))
+        except BadFile as problem:
+            raise InvalidField("sealing.keyring", str(problem).removeprefix("sealing.keyring: ")) from None
 
     def open(self) -> BulkStore:
         """Open a store with connections of the caller's own."""

@@ -7,7 +7,7 @@ need a run's ledger (`relay.store.bulk.inserting`) or a sweep's guarded load (`r
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Self, TypeVar
 
 from relay.core.partitions import Layout, layout_of
@@ -86,6 +86,12 @@ class BulkStore:
             return known
         self.flush()
         return self.layouts.at_rest(topic)
+
+    def sealed(self, topics: Sequence[str]) -> list[bool]:
+        """Return of each topic whether a relay has marked it as sealed. Raises `StoreError`."""
+        self.flush()
+        keys = [self.server.keys.key("sealed", topic) for topic in topics]
+        return [bool(found) for found in self.server.ask_each([("EXISTS", key) for key in keys])]
 
     # ------------------------------------------------------------------- writing
 

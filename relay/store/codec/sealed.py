@@ -12,8 +12,9 @@ from struct import Struct
 from relay.core.validate import SEALED
 from relay.store.codec.envelope import BODY, NO_HEADERS, encode
 
-_NAMED = len(SEALED).to_bytes(2, "big") + SEALED.encode()
-_VALUE = BODY + len(_NAMED) + 2
+NAMED_AT, NAMED = BODY, len(SEALED).to_bytes(2, "big") + SEALED.encode()
+"""Where a sealed content has the header's name, and how."""
+_VALUE = NAMED_AT + len(NAMED) + 2
 """Where the key's id begins."""
 _OURS = NO_HEADERS[:14]
 MOST_ID = 64
@@ -29,12 +30,12 @@ def head(key_id: str) -> bytes:
 
 def looks_sealed(stored: bytes) -> bool:
     """Whether these bytes may be a sealed content. This takes a tenth of what `key_of` takes."""
-    return stored[BODY : _VALUE - 2] == _NAMED
+    return stored[NAMED_AT : _VALUE - 2] == NAMED
 
 
 def key_of(stored: bytes) -> str | None:
     """The id of the key that a content says it is sealed with; None if it says nothing of the kind."""
-    if stored[BODY : _VALUE - 2] != _NAMED or not stored.startswith(_OURS):
+    if stored[NAMED_AT : _VALUE - 2] != NAMED or not stored.startswith(_OURS):
         return None
     (end,) = _ENDS.unpack_from(stored, 14)
     if end > _VALUE + MOST_ID:

@@ -19,6 +19,9 @@ CHANGES = {b"OK": Change.RUN, b"GONE": Change.GONE, b"CONFLICT": Change.UNCHANGE
 
 ELSEWHERE = b"ELSEWHERE"
 
+SEALED = "1"
+"""What the mark of a sealed topic holds."""
+
 PAGE_BYTES = 4 << 20
 """The approximate limit of content bytes that a page of dead letters reads; the page ends sooner then."""
 
@@ -39,7 +42,9 @@ class RedisTopics:
         """Where the search for orphans goes on in each topic: the hash and its cursor."""
 
     async def register(self, topic: str) -> None:
-        """See `TopicStore.register`. One SADD."""
+        """See `TopicStore.register`. One SADD, behind the mark of a sealed topic, by which jobs know it."""
+        if self._contents.seals(topic):
+            await self._server.ask("SET", self._server.keys.key("sealed", topic), SEALED)
         await self._server.ask("SADD", self._server.keys.topics, topic)
 
     async def topics(self) -> list[str]:

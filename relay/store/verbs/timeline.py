@@ -75,7 +75,7 @@ def page(
 def claim(topic: str, request: ClaimRequest, *, park_grace: int, at_once: int) -> Call[ClaimReply]:
     """Lease timers that are due."""
     head = (request.limit, request.lease, request.nonce, request.max_bytes, park_grace)
-    args = (*head, *limit_words(request.limits), at_once)
+    args = (*head, *limit_words(request.limits), at_once, request.behind)
     return Call("timeline/claim", topic, args, ClaimReply._make)
 
 

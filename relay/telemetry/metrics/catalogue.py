@@ -188,14 +188,15 @@ HELD_BACK = counter(
 FILES_TAKEN_OVER = counter(
     "relay.files.taken_over",
     "{file}",
-    "Changed certificates, keys, tokens and policies that were taken over, by the setting that names them.",
+    "Changed certificates, keys, tokens, policies and keyrings that were taken over, by the setting that names "
+    "them.",
     ("setting",),
 )
 FILES_REFUSED = counter(
     "relay.files.refused",
     "{file}",
-    "Changed certificates, keys, tokens and policies that can't be used, by the setting that names them. "
-    "Those before stay in use.",
+    "Changed certificates, keys, tokens, policies and keyrings that can't be used, by the setting that names "
+    "them. Those before stay in use.",
     ("setting",),
 )
 COUNTERS = tuple(_counters)

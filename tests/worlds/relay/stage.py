@@ -115,13 +115,13 @@ class Stage:
 
     def wait_empty(self, topic: str, timeout: float = 150.0, *, dead: int = 0) -> None:
         """Until nothing of the topic is left: no timer, no payload, no lease, and no key of any kind, but
-        for its journal, and for so many dead letters, which go."""
+        for its journal and the mark of a sealed one, and for so many dead letters, which go."""
         eventually(lambda: self.left(topic) == (0, 0, 0), f"{topic} is empty: {self.left(topic)}", timeout)
         if dead:
             assert self.client.xlen(f"timers_dead:{topic}") == dead
             self.client.delete(f"timers_dead:{topic}")
         keys = set(cast("list[bytes]", self.client.keys(f"*{topic}*")))
-        assert keys <= {f"{judge.PREFIX}{topic}".encode()}
+        assert keys <= {f"{judge.PREFIX}{topic}".encode(), f"timers_leases:{topic}#sealed".encode()}
 
     def leased(self, topic: str) -> int:
         """How many timers' records say LEASED."""

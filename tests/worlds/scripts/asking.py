@@ -32,10 +32,10 @@ class Leasing:
         lease: int = LEASE,
         max_bytes: int = 1 << 20,
         limits: Limits = NO_LIMITS,
+        behind: int = 0,
     ) -> Claim:
         return await self.store.claim(
-            self.topic,
-            ClaimRequest(limit=limit, lease=lease, nonce=nonce, max_bytes=max_bytes, limits=limits),
+            self.topic, ClaimRequest(limit, lease, nonce, max_bytes, limits, behind)
         )
 
     async def claimed(self, nonce: bytes = N1, **options: Any) -> list[str]:

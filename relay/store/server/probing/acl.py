@@ -35,12 +35,14 @@ LOADING = ("timeline/list", "timeline/get", "layout/begin", "people/stats")
 
 CONNECTING = ("evalsha", "eval", "info", "ping", "time", "client|setname")
 LISTENING = ("subscribe", "unsubscribe", "publish")
-REGISTERING = ("sadd", "sscan")
+REGISTERING = ("sadd", "sscan", "set")
 READING = (
     *("multi", "exec", "exists", "smembers", "hkeys", "hscan"),
     *("zrange", "zcount", "zcard", "xrange", "xrevrange"),
 )
 """What jobs ask without a script: whether timers are there, marks, journals."""
+RESEALING = ("get", "type", "hscan", "xrange")
+"""What `relay seal` reads without a script: layouts, contents, dead letters."""
 
 
 class AclJob(StrEnum):
@@ -52,6 +54,8 @@ class AclJob(StrEnum):
     """A relay whose applications schedule and never take deliveries."""
     PIPELINE = "pipeline"
     """The jobs of `relay pipeline`."""
+    SEALING = "sealing"
+    """`relay seal status` and `relay seal rotate`."""
 
 
 def rights(job: AclJob, names: KeyNames, dispatches: Collection[Dispatch] = ()) -> list[str]:
@@ -60,11 +64,14 @@ def rights(job: AclJob, names: KeyNames, dispatches: Collection[Dispatch] = ()) 
     scripts = list(_scripts(job, dispatches))
     texts = [source(each) for script in scripts for each in variants(script)]
     commands = {name.lower() for text in texts for name in _CALLED.findall(text)}
+    keys = {key for script in scripts for key in manifest(script).keys}
+    if job is AclJob.SEALING:
+        own = [each for each in _patterns(names, {*keys, "layout"}) if names.topics not in each]
+        return [*own, *(f"+{command}" for command in sorted({*commands, *CONNECTING, *RESEALING}))]
     commands |= {*CONNECTING, *REGISTERING, "publish"}
     started = (Feature.TIMERS,) if job is AclJob.PRODUCER else BASE
     # Each refuses to start, or warns, without what it tries as it starts.
     commands |= {trial.partition(" ")[0].lower() for feature in started for trial in TRIALS[feature]}
-    keys = {key for script in scripts for key in manifest(script).keys}
     if job is AclJob.PIPELINE:
         commands |= {*READING, *BY_JOBS}
     else:
@@ -82,6 +89,7 @@ def _scripts(job: AclJob, dispatches: Collection[Dispatch]) -> Iterator[str]:
             (job is AclJob.DAEMON and folder in folders)
             or (job is AclJob.PRODUCER and script in SCHEDULING)
             or (job is AclJob.PIPELINE and (folder == "bulk" or script in LOADING))
+            or (job is AclJob.SEALING and folder == "reseal")
         ):
             yield script
 

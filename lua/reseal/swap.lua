@@ -1,0 +1,32 @@
+-- reseal/swap.lua: put the copy of a partition's dead letters in their place, if it has all of them and no others.
+--
+-- KEYS    dead stream, copy stream
+-- ARGV    until us                  after which the call is refused; see lib/given_up.lua
+--         run text                  who copies
+-- Returns 'OK'
+--         'OTHER'                   the copy is somebody else's
+--         'BEHIND'                  letters have come since the last one that was copied
+--         'DIFFERS'                 letters have gone that were copied: see reseal/drop.lua
+--         error WRONGKEYTYPE
+-- Race    a death, a redrive, a purge or a trim beside the copying. The copy was made of the letters in their order, under
+--         its one run, so up to its last entry it has each letter that is there; and as many as there are means the same.
+-- Full    the first write is a delete.
+
+local bad = wrong_type()
+if bad then return bad end
+
+local own = redis.call('XRANGE', copy, '0-1', '0-1')[1]
+if not own or own[2][2] ~= run then return answer('OTHER') end
+local last = redis.call('XREVRANGE', dead, '+', '-', 'COUNT', 1)[1]
+if not last then
+  redis.call('DEL', copy)
+  return answer('OK')
+end
+local copied = redis.call('XREVRANGE', copy, '+', '-', 'COUNT', 1)[1][1]
+if redis.call('XLEN', copy) - 1 ~= redis.call('XLEN', dead) then
+  return answer(#redis.call('XRANGE', dead, '(' .. copied, '+', 'COUNT', 1) > 0 and 'BEHIND' or 'DIFFERS')
+end
+if copied ~= last[1] then return answer('BEHIND') end
+redis.call('XDEL', copy, '0-1')
+redis.call('RENAME', copy, dead)
+return answer('OK')

@@ -1,0 +1,1 @@
+"""The commands about sealed topics."""

@@ -1,0 +1,123 @@
+"""Seals the rows of sealed topics, and leaves out of rejects what such a topic's rows hold."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column
+from pyspark.sql import functions as sf
+
+from relay.core.errors import InvalidField
+from relay.pipeline.rows.columns import CONTENT
+from relay.pipeline.rows.packing import Group
+from relay.pipeline.spark.redis_target import Target
+from relay.store.bulk.store import BulkStore
+from relay.store.codec import sealed
+from relay.store.codec.contents import Contents
+
+NO_KEYRING = (
+    "{topic!r} is sealed, and this job has no keyring: name its file in sealing.keyring of the settings, or "
+    "in the data source's option keyring. Nothing of the topic was written"
+)
+
+HELD = (*CONTENT, "record")
+"""The columns of a reject that hold what a timer of a sealed topic would have sealed."""
+
+NOT_SEALED = (
+    "it is sealed, and {rows:,} of its rows rest in the clear, from before. This job would seal them, but it "
+    "has no keyring: name its file in sealing.keyring of the settings"
+)
+
+_QUOTED = re.compile(r"['\"].*['\"]", re.DOTALL)
+
+
+class RowSealing:
+    """What a task knows of its topics: whether they are sealed, by the settings or by the mark that a relay
+    has left in Redis.
+
+    Without a `store` Redis is not asked. The keyring is read by the task that needs it: its path travels.
+    """
+
+    def __init__(self, target: Target, store: BulkStore | None) -> None:
+        self._target = target
+        self._store = store
+        self._known: dict[str, bool] = {}
+        self._contents: Contents | None = None
+
+    def sealed(self, topic: str) -> bool:
+        """Whether a topic is sealed. Raises `StoreError`."""
+        known = self._known.get(topic)
+        if known is None:
+            known = self._target.rules(topic).sealing
+            if not known and self._store is not None:
+                (known,) = self._store.sealed([topic])
+            self._known[topic] = known
+        return known
+
+    def of(self, group: Group) -> Group:
+        """The rows as they are to be stored. Raises `InvalidField` if they are to be sealed and can't be."""
+        if not self.sealed(group.topic):
+            return group
+        contents = self._contents = self._contents or self._target.contents()
+        if contents is None:
+            raise InvalidField("topic", NO_KEYRING.format(topic=group.topic))
+        stored = contents.sealed(group.topic, group.timer_ids.to_pylist(), group.envelopes.to_pylist())
+        return replace(group, envelopes=pa.array(stored, pa.large_binary()))
+
+    def of_rejects(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Rejects without contents where the topic is sealed, or can't be told and some topics are: id,
+        times, place and reason are left."""
+        if not rows.num_rows:
+            return rows
+        topics = rows.column("topic").dictionary_encode()
+        hidden = [self._hides(topic) for topic in topics.dictionary.to_pylist()]
+        nameless = self._hides(None)
+        if not (any(hidden) or nameless):
+            return rows
+        each = pa.array([*hidden, nameless], pa.bool_())
+        mask = each.take(pc.fill_null(topics.indices, len(hidden)))
+        columns = {name: rows.column(name) for name in rows.schema.names}
+        for name in HELD:
+            columns[name] = pc.if_else(mask, pa.scalar(None, columns[name].type), columns[name])
+        told = zip(columns["reason"].to_pylist(), mask.to_pylist(), strict=True)
+        reasons = [_QUOTED.sub("'…'", reason) if hide else reason for reason, hide in told]
+        columns["reason"] = pa.array(reasons, pa.string())
+        return pa.RecordBatch.from_arrays(list(columns.values()), schema=rows.schema)
+
+    def _hides(self, topic: str | None) -> bool:
+        if topic is not None:
+            try:
+                return self.sealed(self._target.admit(topic))
+            except InvalidField:
+                pass  # it may be a misspelt name of a sealed one
+        return self._target.seals_any or any(self._known.values())
+
+
+def sealed_topics(target: Target, topics: Collection[str]) -> frozenset[str]:
+    """Those of the topics that are sealed. Raises `StoreError`."""
+    names = list(topics)
+    with target.open() as store:
+        marked = zip(names, store.sealed(names), strict=True)
+        return frozenset(name for name, mark in marked if mark or target.rules(name).sealing)
+
+
+def is_plain(envelope: Column) -> Column:
+    """Whether a stored content is not sealed."""
+    return sf.substring(envelope, sealed.NAMED_AT + 1, len(sealed.NAMED)) != sf.lit(sealed.NAMED)
+
+
+def seal_plain(rows: pa.RecordBatch, topic: str, contents: Contents) -> pa.RecordBatch:
+    """Rows of the cold store, of one topic, with those contents sealed that are not."""
+    stored = rows.column("envelope").to_pylist()
+    plain = [n for n, each in enumerate(stored) if each is not None and not sealed.looks_sealed(each)]
+    if not plain:
+        return rows
+    ids = rows.column("timer_id").take(pa.array(plain)).to_pylist()
+    for n, each in zip(plain, contents.sealed(topic, ids, [stored[n] for n in plain]), strict=True):
+        stored[n] = each
+    place = rows.schema.get_field_index("envelope")
+    return rows.set_column(place, rows.schema.field(place), pa.array(stored, rows.schema.field(place).type))
