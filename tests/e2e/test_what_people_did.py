@@ -257,9 +257,11 @@ def test_the_audit_has_a_page_of_it(house: House) -> None:
     """What was done to the topic, and to all of them, from the journal's first record to its last. Its
     records say who asked."""
     with house.client("alice") as alice:
-        alice.topics.pause("bills", note="another topic")
+        alice.calendars.put("fr", [], note="before the first record")
         alice.schedule(TOPIC, b"", timer_id="first", delay=3600)
         alice.topics.pause(TOPIC, note="OPS-9")
+        alice.topics.pause("bills", note="another topic")
+        alice.calendars.put("de", ["2026-12-25"], note="of all topics")
         alice.topics.resume(TOPIC)
         alice.schedule(TOPIC, b"", timer_id="last", delay=3600)
         alice.topics.pause(TOPIC, duration=60, note="the last record")
@@ -268,6 +270,7 @@ def test_the_audit_has_a_page_of_it(house: House) -> None:
     (told,) = command("audit", TOPIC, "--json", settings=redis).documents
     assert [(each["method"], each["note"], each["outcome"]) for each in told["people"]] == [
         ("PauseTopic", "OPS-9", "OK"),
+        ("PutCalendar", "of all topics", "OK"),
         ("ResumeTopic", "", "OK"),
         ("PauseTopic", "the last record", "OK"),
     ]
