@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -13,8 +14,10 @@ from typing import Any
 import pytest
 
 from relay.client import CallError, ChangeResult, Credentials, SyncRelayClient
+from relay.store.server.scripts import Script
 from relay.trust import tokens
 from tests.e2e import test_sealing
+from tests.ghosts.slow_line import SlowLine
 from tests.worlds.relay.processes import Ran, Relay, command
 from tests.worlds.relay.stage import Stage
 from tests.worlds.waiting import PATIENCE, eventually
@@ -254,9 +257,11 @@ def test_the_audit_has_a_page_of_it(house: House) -> None:
     """What was done to the topic, and to all of them, from the journal's first record to its last. Its
     records say who asked."""
     with house.client("alice") as alice:
-        alice.topics.pause("bills", note="another topic")
+        alice.calendars.put("fr", [], note="before the first record")
         alice.schedule(TOPIC, b"", timer_id="first", delay=3600)
         alice.topics.pause(TOPIC, note="OPS-9")
+        alice.topics.pause("bills", note="another topic")
+        alice.calendars.put("de", ["2026-12-25"], note="of all topics")
         alice.topics.resume(TOPIC)
         alice.schedule(TOPIC, b"", timer_id="last", delay=3600)
         alice.topics.pause(TOPIC, duration=60, note="the last record")
@@ -265,6 +270,7 @@ def test_the_audit_has_a_page_of_it(house: House) -> None:
     (told,) = command("audit", TOPIC, "--json", settings=redis).documents
     assert [(each["method"], each["note"], each["outcome"]) for each in told["people"]] == [
         ("PauseTopic", "OPS-9", "OK"),
+        ("PutCalendar", "of all topics", "OK"),
         ("ResumeTopic", "", "OK"),
         ("PauseTopic", "the last record", "OK"),
     ]
@@ -290,3 +296,23 @@ def test_a_timer_that_does_not_open_is_run_all_the_same(stage: Stage) -> None:
         assert client.run_timer(TOPIC, "late").result is ChangeResult.RUN
     (action,) = recorded(stage)
     assert (action["before"], action["after"]) == ("sealed with a key that this relay lacks", "due now")
+
+
+@pytest.mark.parametrize(("held", "happened"), [("pause", False), ("outcome", True)])
+def test_a_relay_that_dies_in_between_leaves_an_open_action(stage: Stage, held: str, happened: bool) -> None:
+    """It is killed while its effect is on its way to Redis, or the entry behind that: the first entry says
+    what was about to happen, and nothing says that it did."""
+    with SlowLine(stage.server.port) as line:
+        relay = stage.relay(url=line.url)
+        line.hold(Script("people/pause+journal").sha if held == "pause" else held)
+        with SyncRelayClient(relay.target, timeout=PATIENCE) as client, ThreadPoolExecutor() as pool:
+            call = pool.submit(client.topics.pause, TOPIC, note="OPS-10")
+            eventually(lambda: line.holds, "it is on its way")
+            relay.kill()
+            line.drop()
+            client.close()
+            with pytest.raises(CallError):
+                call.result(PATIENCE)
+        (action,) = recorded(stage)
+        assert (action["method"], action["note"], action["outcome"]) == ("PauseTopic", "OPS-10", "open")
+        assert bool(stage.client.exists(f"timers_pause:{TOPIC}")) is happened

@@ -5,10 +5,12 @@ from __future__ import annotations
 from io import BytesIO
 from typing import Any
 
+from relay.cli.journal import people
 from relay.core.errors import InvalidField, StoreRefused
 from relay.core.partitions import partition_numbers, place_of, topic_of, under
 from relay.core.recurring.recurrence import Recurrence, Standing
 from relay.core.recurring.rule import Rule
+from relay.core.trust.actions import joined
 from relay.journal.v1 import journal_pb2
 from relay.store.codec import envelope, lease_record
 from relay.store.codec.recurrence_text import read_rule, read_standing, write_rule, write_standing
@@ -16,6 +18,7 @@ from relay.store.journal import entries, files
 from relay.store.keys import KeyNames
 from relay.store.partitions.entry_ids import EntryId
 from relay.store.partitions.recurrences import RedisRecurrences
+from relay.store.timeline.actions import read_action
 from relay.store.timeline.redis_store import _read_cursor, _write_cursor
 
 
@@ -82,6 +85,16 @@ def _journal_file(data: bytes) -> None:
         files.delimited(raw)
 
 
+def _action(data: bytes) -> None:
+    """Whatever fields an entry of the action log has, it is a line and a document."""
+    parts = data.split(b"\x00")
+    found = read_action(b"1767225600000-0", parts[: len(parts) // 2 * 2])
+    assert people.line(found).isprintable()
+    assert people.fields(found)["time"]
+    assert found.since >= 0
+    joined([found, found])
+
+
 NOWHERE: Any = None
 RECURRENCES = RedisRecurrences(NOWHERE, NOWHERE)
 """Reads what scripts say, which asks no server."""
@@ -136,6 +149,12 @@ TARGETS: dict[str, tuple[Any, ...]] = {
     "page_token": (_cursor, tuple(map(str.encode, _CURSORS)), (InvalidField,), (b"=", b"_w==", b"bmFuIGE=")),
     "entry_id": (_entry_id, (b"1767225600000-0#3", b"0-0#0"), (InvalidField,), (b"#", b"-")),
     "journal_entry": (_journal_entry, BATCHES, (StoreRefused,), (b"\x08\x01",), 4_000),
+    "action": (
+        _action,
+        (b"time\x001767225600000000\x00principal\x00token:a\x00began\x001-0\x00note\x00why",),
+        (),
+        (b"\x00", b"time\x00", b"began\x00", b"outcome\x00", "²".encode(), b"9" * 18),
+    ),
     "journal_file": (
         _journal_file,
         tuple(files.delimited(files.Raw("1-0", batch, "t")) for batch in BATCHES),

@@ -82,7 +82,7 @@ def _people(config: Path | None, topic: str, report: Report) -> list[Action] | N
             typer.echo(f"relay: what people did can't be read: {refused}", err=True)
             return
         meant = joined(each for each in entries if each.topic in (topic, EVERY_TOPIC))
-        found = [each for each in meant if each.since <= report.last_time]
+        found = [each for each in meant if report.first_time <= each.time and each.since <= report.last_time]
 
     if report.batches:
         _with_redis(config, read)

@@ -93,8 +93,8 @@ def show(topic: str, report: Report, did: Sequence[Action] | None) -> None:
     tables.show(tables.table(TITLES, rows))
     for line in _lines(report):
         typer.echo(line)
-    if did is not None:
-        typer.echo("what people did in this time:" if did else "nobody did anything in this time")
+    if did:
+        typer.echo("what people did in this time:")
     for each in did or ():
         typer.echo(f"  {people.line(each)}")
     typer.echo(typer.style(report.verdict.value, fg=COLOURS[report.verdict], bold=True))

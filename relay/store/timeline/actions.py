@@ -6,6 +6,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import fields
 
+from relay.core.instants import LATEST
 from relay.core.trust.actions import Action
 from relay.store.server.scripts import ignore
 from relay.store.server.server import Server
@@ -14,6 +15,7 @@ from relay.store.verbs import people
 KEEPS = 100_000
 """The entries that the stream keeps, if nobody says otherwise; each action has two."""
 
+_TIME = re.compile(r"[0-9]{1,18}")
 _ENTRY = re.compile(r"[0-9]{1,19}-[0-9]{1,19}")
 
 PAGE = 500
@@ -59,16 +61,19 @@ class RedisActions:
 
     async def _page(self, command: str, start: str, end: str) -> list[Action]:
         key = self._server.keys.actions
-        return [_read(*each) for each in await self._server.ask(command, key, start, end, "COUNT", PAGE)]
+        return [
+            read_action(*each) for each in await self._server.ask(command, key, start, end, "COUNT", PAGE)
+        ]
 
 
-def _read(entry: bytes, flat: Sequence[bytes] | Mapping[bytes, bytes]) -> Action:
+def read_action(entry: bytes, flat: Sequence[bytes] | Mapping[bytes, bytes]) -> Action:
     """An entry; of fields that are not known here nothing is kept, and one that somebody else wrote is
     empty."""
     pairs = flat.items() if isinstance(flat, Mapping) else zip(flat[::2], flat[1::2], strict=True)
     said = {name.decode(errors="replace"): text.decode(errors="replace") for name, text in pairs}
     time = said.get("time", "")
+    written = min(int(time), LATEST) if _TIME.fullmatch(time) else 0
     texts = {name: said.get(name, "") for name in WRITTEN}
     if not _ENTRY.fullmatch(texts["began"]):
         texts["began"] = ""
-    return Action(**texts, time=int(time) if time.isdigit() else 0, entry=entry.decode())
+    return Action(**texts, time=written, entry=entry.decode())
