@@ -475,6 +475,18 @@ def test_without_cert_manager_secrets_are_those_of_the_values(all_docs: dict[str
     }
 
 
+def test_a_certificate_of_a_public_ca_needs_no_file_of_it() -> None:
+    asked = merged(
+        load(CI[names(CI).index("tokens")]),
+        {"tls": {"caKey": "", "probes": True}, "monitoring": {"podMonitor": {"enabled": True}}},
+    )
+    docs = rendered("helm4", asked)
+    ((_, spec),) = pod_specs([one(docs, "Deployment")])
+    assert {"name": "RELAY_CA", "value": "system"} in containers(spec)[0]["env"]
+    (scraped,) = one(docs, "PodMonitor")["spec"]["podMetricsEndpoints"]
+    assert scraped["tlsConfig"] == {"serverName": "shop-relay.default.svc"}
+
+
 def test_a_certificate_does_not_make_the_network_policy_go(all_docs: dict[str, list[Doc]]) -> None:
     """It is there unless somebody takes it away, which needs `tls`."""
     for name in ("secure", "tokens"):

@@ -88,7 +88,7 @@ rules:
 {{- define "relay.trust.env" -}}
 {{- if include "relay.apiTls" . -}}
 - name: RELAY_CA
-  value: {{ printf "/etc/relay-tls/%s" .Values.tls.caKey | quote }}
+  value: {{ ternary (printf "/etc/relay-tls/%s" .Values.tls.caKey) "system" (ne .Values.tls.caKey "") | quote }}
 - name: RELAY_SERVER_NAME
   value: {{ include "relay.serverName" . | quote }}
 {{- if include "relay.callersShowCertificates" . }}
@@ -153,6 +153,9 @@ rules:
 {{- end -}}
 {{- if and (include "relay.callersShowCertificates" .) (not $secret) -}}
 {{- fail "tls.clientCertificates: wants the relay's own certificate; name its Secret in tls.existingSecret, or an issuer in tls.certManager.issuerRef" -}}
+{{- end -}}
+{{- if and (include "relay.callersShowCertificates" .) (not $tls.caKey) -}}
+{{- fail "tls.clientCertificates: goes with tls.caKey, which is empty: callers of every company have a certificate of a public CA" -}}
 {{- end -}}
 {{- if and $secret (not (include "relay.exposed" .)) (not $tls.probes) -}}
 {{- fail "tls: nothing would use the certificate: the API is on loopback or a socket unless standalone.grpc.expose is set, and tls.probes is false" -}}
