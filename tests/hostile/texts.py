@@ -56,9 +56,7 @@ def _declared(data: bytes) -> None:
 
 def _policy(data: bytes) -> None:
     policy, problems = parse(data.decode(errors="replace"))
-    policy.decide(
-        "spiffe://example.org/ns/shop/web", AccessVerb.READ, "orders"
-    )
+    policy.decide("spiffe://example.org/ns/shop/web", AccessVerb.READ, "orders")
     if problems:
         raise SettingsError([str(problem) for problem in problems])
 
