@@ -100,7 +100,8 @@ rules:
 {{- end }}
 {{- end }}
 
-{{/* Each directory, and the volume behind it, as JSON: the relay's own, which the pipeline's pods don't get. */}}
+{{/* Each directory, and the volume behind it, as JSON: the relay's own, which the pipeline's pods don't get. The keyring
+     is among `relay.fileVolumes`. */}}
 {{- define "relay.trust.directories" -}}
 {{- $found := list -}}
 {{- with include "relay.tlsSecret" . -}}
@@ -116,9 +117,6 @@ rules:
 {{- end -}}
 {{- with .Values.policy.existingConfigMap -}}
 {{- $found = append $found (dict "name" "relay-policy" "volume" (dict "configMap" (dict "name" .))) -}}
-{{- end -}}
-{{- with .Values.sealing.existingSecret -}}
-{{- $found = append $found (dict "name" "relay-keyring" "volume" (dict "secret" (dict "secretName" .))) -}}
 {{- end -}}
 {{- toJson $found -}}
 {{- end }}
