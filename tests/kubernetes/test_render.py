@@ -307,6 +307,16 @@ def test_the_command_line_takes_the_arguments_of_each_job(all_docs: dict[str, li
         commands["sweep"].make_context("sweep", ["--cold", "x", "--warm"])
 
 
+def test_a_job_gets_the_keyring_and_no_key_of_the_relay_s_certificate() -> None:
+    """It has the settings that name the keyring; it serves nobody."""
+    values = merged(
+        load(CI[names(CI).index("secure")]), {"pipeline": load(CI[names(CI).index("pipeline")])["pipeline"]}
+    )
+    jobs = [doc for doc in rendered("helm4", values) if doc["kind"] == "CronJob"]
+    for _, spec in pod_specs(jobs):
+        assert set(mounted(spec, "pipeline")) == {"/etc/relay", "/etc/relay-keyring"}
+
+
 def test_no_policy_and_no_monitor_takes_a_job_for_a_relay() -> None:
     """What selects relays would give jobs their network rules, or scrape a port that they lack."""
     values = merged(
@@ -473,6 +483,18 @@ def test_without_cert_manager_secrets_are_those_of_the_values(all_docs: dict[str
         "path": "/healthz/ready",
         "port": "relay-http",
     }
+
+
+def test_a_certificate_of_a_public_ca_needs_no_file_of_it() -> None:
+    asked = merged(
+        load(CI[names(CI).index("tokens")]),
+        {"tls": {"caKey": "", "probes": True}, "monitoring": {"podMonitor": {"enabled": True}}},
+    )
+    docs = rendered("helm4", asked)
+    ((_, spec),) = pod_specs([one(docs, "Deployment")])
+    assert {"name": "RELAY_CA", "value": "system"} in containers(spec)[0]["env"]
+    (scraped,) = one(docs, "PodMonitor")["spec"]["podMetricsEndpoints"]
+    assert scraped["tlsConfig"] == {"serverName": "shop-relay.default.svc"}
 
 
 def test_a_certificate_does_not_make_the_network_policy_go(all_docs: dict[str, list[Doc]]) -> None:

@@ -116,6 +116,11 @@ volumeMounts:
   mountPath: /etc/relay-redis-tls
   readOnly: true
 {{- end }}
+{{- if .Values.sealing.existingSecret }}
+- name: relay-keyring
+  mountPath: /etc/relay-keyring
+  readOnly: true
+{{- end }}
 {{- end }}
 
 {{/* For the pod's `volumes`. */}}
@@ -136,6 +141,11 @@ volumeMounts:
 - name: relay-redis-tls
   secret:
     secretName: {{ .Values.redis.tls.existingSecret | quote }}
+{{- end }}
+{{- if .Values.sealing.existingSecret }}
+- name: relay-keyring
+  secret:
+    secretName: {{ .Values.sealing.existingSecret | quote }}
 {{- end }}
 {{- end }}
 

@@ -88,7 +88,7 @@ rules:
 {{- define "relay.trust.env" -}}
 {{- if include "relay.apiTls" . -}}
 - name: RELAY_CA
-  value: {{ printf "/etc/relay-tls/%s" .Values.tls.caKey | quote }}
+  value: {{ ternary (printf "/etc/relay-tls/%s" .Values.tls.caKey) "system" (ne .Values.tls.caKey "") | quote }}
 - name: RELAY_SERVER_NAME
   value: {{ include "relay.serverName" . | quote }}
 {{- if include "relay.callersShowCertificates" . }}
@@ -100,7 +100,8 @@ rules:
 {{- end }}
 {{- end }}
 
-{{/* Each directory, and the volume behind it, as JSON: the relay's own, which the pipeline's pods don't get. */}}
+{{/* Each directory, and the volume behind it, as JSON: the relay's own, which the pipeline's pods don't get. The keyring
+     is among `relay.fileVolumes`. */}}
 {{- define "relay.trust.directories" -}}
 {{- $found := list -}}
 {{- with include "relay.tlsSecret" . -}}
@@ -116,9 +117,6 @@ rules:
 {{- end -}}
 {{- with .Values.policy.existingConfigMap -}}
 {{- $found = append $found (dict "name" "relay-policy" "volume" (dict "configMap" (dict "name" .))) -}}
-{{- end -}}
-{{- with .Values.sealing.existingSecret -}}
-{{- $found = append $found (dict "name" "relay-keyring" "volume" (dict "secret" (dict "secretName" .))) -}}
 {{- end -}}
 {{- toJson $found -}}
 {{- end }}
@@ -153,6 +151,9 @@ rules:
 {{- end -}}
 {{- if and (include "relay.callersShowCertificates" .) (not $secret) -}}
 {{- fail "tls.clientCertificates: wants the relay's own certificate; name its Secret in tls.existingSecret, or an issuer in tls.certManager.issuerRef" -}}
+{{- end -}}
+{{- if and (include "relay.callersShowCertificates" .) (not $tls.caKey) -}}
+{{- fail "tls.clientCertificates: goes with tls.caKey, which is empty: callers of every company have a certificate of a public CA" -}}
 {{- end -}}
 {{- if and $secret (not (include "relay.exposed" .)) (not $tls.probes) -}}
 {{- fail "tls: nothing would use the certificate: the API is on loopback or a socket unless standalone.grpc.expose is set, and tls.probes is false" -}}
