@@ -15,6 +15,9 @@ from relay.core.trust.access import AccessPolicy
 from relay.core.trust.principals import caller
 from relay.core.trust.verbs import AccessVerb
 
+MOST_LOGGED = 10
+"""The topics that one line of the log names."""
+
 log = logging.getLogger(__name__)
 
 
@@ -81,11 +84,47 @@ class Access:  # see 0107
         self._require(caller.get().name, verb, topic)
 
     def _require(self, principal: str, verb: AccessVerb, topic: str) -> None:
+        try:
+            self._ask(principal, verb, topic)
+        except Denied:
+            log.info("a call was denied", extra={"principal": principal, "verb": verb.value, "topic": topic})
+            raise
+
+    def _ask(self, principal: str, verb: AccessVerb, topic: str) -> None:
         if self.policy is None or self.policy.decide(principal, verb, topic).allowed:
             return
         self._denied(verb.value)
-        log.info("a call was denied", extra={"principal": principal, "verb": verb.value, "topic": topic})
         raise Denied(f"the policy does not give {principal} the verb {verb.value} on topic {topic!r}")
+
+    @contextmanager
+    def together(self, verb: AccessVerb) -> Iterator[Callable[[str], None]]:
+        """Yield what asks about the topics of one call that may hold thousands, as `require` does: what is
+        denied of them is one line of the log."""
+        topics: set[str] = set()
+        denied, principal = 0, caller.get().name
+
+        def require(topic: str) -> None:
+            nonlocal denied
+            if self.policy is None:
+                return
+            validate.topic("topic", topic)
+            try:
+                self._ask(principal, verb, topic)
+            except Denied:
+                denied += 1
+                if len(topics) < MOST_LOGGED:
+                    topics.add(topic)
+                raise
+
+        try:
+            yield require
+        finally:
+            if denied:
+                more = {"denied": denied, "topics": sorted(topics)}
+                log.info(
+                    "timers of a call were denied",
+                    extra={"principal": principal, "verb": verb.value, **more},
+                )
 
     def allows(self, verb: AccessVerb, topic: str) -> bool:
         """Whether the caller may do this, where an answer only leaves out what it may not see."""

@@ -76,9 +76,15 @@ class TimerCalls:  # see 0046
         """Store many timers. A bad one fails by itself."""
         _check_count("timers", len(request.timers))
         asked = translate.durability(request.durability)
-        specs = Specs(request.timers, self._admit, trace, said=on_conflict(request))
         count = len(request.timers)
-        await _by_stretches(self._reading, count, specs.read)
+        with self._access.together(AccessVerb.SCHEDULE) as require:
+
+            def admit(topic: str) -> int:
+                require(topic)
+                return self._room(topic)
+
+            specs = Specs(request.timers, admit, trace, said=on_conflict(request))
+            await _by_stretches(self._reading, count, specs.read)
         outcomes = specs.outcomes(await self._engine.schedule_many(specs.timers, asked))
         results = replies.ScheduleResults(lambda topic: self._engine.durability(topic, asked))
 
@@ -177,6 +183,9 @@ class TimerCalls:  # see 0046
         """How many bytes a payload of the topic may have. Raises `InvalidField` if the topic is not admitted,
         `Denied` if the caller may not schedule in it."""
         self._access.require(AccessVerb.SCHEDULE, topic)
+        return self._room(topic)
+
+    def _room(self, topic: str) -> int:
         return self._engine.max_payload_bytes(self._engine.admit("topic", topic))
 
     def _names(self, verb: AccessVerb, request: NamesTimer) -> tuple[str, str]:

@@ -2,7 +2,8 @@
 
     RelayError
     ├── InvalidField           bad input; names the field and says what to do
-    │   └── RuleOver           a recurrence's rule has fired for the last time
+    │   ├── RuleOver           a recurrence's rule has fired for the last time
+    │   └── UnknownCalendar    a rule names a calendar that does not exist
     ├── Unauthenticated        what the caller showed proves nothing
     ├── KeysAway               the keys of an issuer have never been fetched; try again
     ├── Denied                 the policy does not let the caller do it
@@ -77,6 +78,10 @@ class InvalidField(ServiceError):
 
 class RuleOver(InvalidField):
     """The rule of a recurrence has fired for the last time."""
+
+
+class UnknownCalendar(InvalidField):
+    """A rule names a calendar that does not exist."""
 
 
 class Unauthenticated(ServiceError):

@@ -7,6 +7,8 @@ is looked at by what its path leads to, and files that do not fit together are l
 from __future__ import annotations
 
 import logging
+import os
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +21,7 @@ INTERVAL = 1.0
 """Seconds between two looks at all files."""
 
 MOST_BYTES = 4 << 20
-"""The most bytes of one file. A larger one, such as a device, is not read to its end."""
+"""The most bytes of one file. A larger one is not read to its end."""
 
 Stamp = tuple[tuple[int, int, int, int] | None, ...]
 
@@ -103,17 +105,25 @@ def _stamp(source: WatchedFiles) -> Stamp:
 
 def _state(path: Path) -> tuple[int, int, int, int] | None:
     try:
-        stat = path.stat()
+        found = path.stat()
     except (OSError, ValueError):  # ValueError for a path with a zero byte
         return None
-    return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def read(setting: str, path: Path) -> bytes:
-    """Read a whole file. Raises `BadFile`."""
+    """Read a whole file, which must be a regular one: the event loop would wait for whoever writes to a
+    pipe. Raises `BadFile`."""
     try:
-        with path.open("rb") as opened:
-            content = opened.read(MOST_BYTES + 1)
+        # Without O_NONBLOCK already the opening of a pipe waits.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise BadFile(setting, path, "is not a regular file; name one")
+            with open(descriptor, "rb", closefd=False) as opened:
+                content = opened.read(MOST_BYTES + 1)
+        finally:
+            os.close(descriptor)
     except OSError as error:
         raise BadFile(setting, path, f"can't be read: {error.strerror or error}") from None
     if len(content) > MOST_BYTES:

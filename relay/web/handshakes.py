@@ -53,7 +53,7 @@ class Handshakes:
 
     def _close(self, task: asyncio.Task[object]) -> None:
         self._end(task)
-        # asyncio closes the connection of a task that is cancelled, once its transport has been told of it.
+        # asyncio closes the connection of a task that is cancelled, once its transport knows it.
         asyncio.get_running_loop().call_soon(task.cancel)
 
     def _end(self, task: asyncio.Task[object]) -> None:

@@ -82,11 +82,10 @@ def test_bounds_come_and_go_with_the_policy(stage: Stage, file: Path) -> None:
     file.write_text(f"{rule}bounds: [{{principals: [anonymous], calls_per_second: 0.001}}]\n")
     relay = stage.relay(settings={"RELAY_POLICY_FILE": str(file)})
     with SyncRelayClient(relay.target, timeout=PATIENCE) as client:
-        client.schedule("t", b"x", timer_id="a", delay=3600)
-        with pytest.raises(
-            ResourceExhausted, match=r"anonymous is over its calls_per_second of 0\.001"
-        ) as told:
-            client.get("t", "a")
+        said = r"anonymous is over its calls_per_second of 0\.001"
+        with pytest.raises(ResourceExhausted, match=said) as told:  # noqa: PT012
+            for _ in range(2):  # the first is let in
+                client.get("t", "a")
         assert 900 < (told.value.retry_after or 0) <= 1000
         assert re.search(
             r'^relay_calls_over_bound_total{.*bound="calls_per_second".*principal="anonymous".*} 1\.0$',
@@ -97,9 +96,10 @@ def test_bounds_come_and_go_with_the_policy(stage: Stage, file: Path) -> None:
 
         def served() -> bool:
             try:
-                return client.get("t", "a") is not None
+                client.get("t", "a")
             except ResourceExhausted:
                 return False
+            return True
 
         eventually(served, "the bound is gone")
 

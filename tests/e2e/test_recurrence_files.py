@@ -105,6 +105,30 @@ def test_redis_becomes_as_the_file_says(daemon: Relay, client: SyncRelayClient, 
     assert ids(client) == {}
 
 
+def test_what_a_caller_may_not_see_is_compared_by_the_relay(tmp_path: Path, file: Path) -> None:
+    """Without the verb payload nothing is said to be replaced that is as the file says; and what differs is
+    put."""
+    policy = tmp_path / "policy.yaml"
+    rule = "rules: [{principals: [anonymous], topics: ['*'], verbs: [schedule, read%s]}]\n"
+    policy.write_text(rule % "")
+    with one_relay({"RELAY_POLICY_FILE": str(policy)}) as relay:
+        assert apply(relay, file).err == "2 created\n"
+        asked = apply(relay, file, "--dry-run")
+        said = "its content is withheld, so the relay compares it"
+        assert asked.out.splitlines() == [f"? files/nightly: {said}", f"? files/often: {said}"]
+        assert asked.err == "nothing is changed with --dry-run: 2 compared\n"
+        assert apply(relay, file).err == "2 unchanged\n"
+        with SyncRelayClient(relay.target, timeout=PATIENCE) as client:
+            assert ids(client) == {"nightly": 1, "often": 1}
+            file.write_text(FILE.replace("report: all", "report: none"), encoding="utf-8")
+            assert apply(relay, file).err == "1 replaced, 1 unchanged\n"
+            assert ids(client) == {"nightly": 2, "often": 1}
+            file.write_text(FILE.replace("jitter_sec: 5", "jitter_sec: 6"), encoding="utf-8")
+            changed = apply(relay, file)
+            assert changed.out.splitlines()[1:] == ["~ files/often", "    jitter: 5s -> 6s"]
+            assert changed.err == "2 replaced\n"
+
+
 def test_calendars_of_a_file(daemon: Relay, client: SyncRelayClient, file: Path) -> None:
     """They are put first; what differs is printed; none is deleted, since others may name it."""
     rule = "- {topic: closed, recurrence_id: r, rule: {cron: '@daily', calendars: [c]}}\n"

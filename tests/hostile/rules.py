@@ -143,14 +143,14 @@ _BEAT_WORDS = (
 )
 
 TARGETS: dict[str, tuple[Any, ...]] = {
-    "cron": (_cron, _CRONS, (InvalidField,), _CRON_WORDS, 1_500, 2.0),
+    "cron": (_cron, _CRONS, (InvalidField,), _CRON_WORDS, 1_500, 5.0),
     "cron_of_a_zone": (
         _cron_of_a_zone,
         (b"Europe/Berlin|30 2 * * *", b"America/New_York|*/7 * * * *", b"UTC|@hourly"),
         (InvalidField,),
         (b"|", b"/", b"../", b"Asia/", b"Etc/GMT+5", *_CRON_WORDS),
         300,
-        2.0,
+        5.0,
     ),
     "rrule": (_rrule, (*_RRULES[:3], *_RRULES[4:]), (InvalidField,), _RRULE_WORDS, 400, 3.0),
     "rrule_of_a_zone": (_rrule_of_a_zone, _RRULES[:4], (InvalidField,), _RRULE_WORDS, 200, 3.0),
@@ -164,7 +164,7 @@ TARGETS: dict[str, tuple[Any, ...]] = {
         (),
         (b"\n", b"%", b"\\%", b"CRON_TZ=", b"~", b"#"),
         500,
-        2.0,
+        5.0,
     ),
-    "celerybeat": (_celerybeat, _BEAT, (InvalidField,), _BEAT_WORDS, 1_000, 2.0),
+    "celerybeat": (_celerybeat, _BEAT, (InvalidField,), _BEAT_WORDS, 1_000, 5.0),
 }

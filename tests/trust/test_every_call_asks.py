@@ -6,6 +6,7 @@ All verbs but that one deny it, and that one alone allows it.
 from __future__ import annotations
 
 import importlib
+import logging
 import pkgutil
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -17,7 +18,7 @@ from google.protobuf.descriptor import FieldDescriptor, MethodDescriptor
 from google.protobuf.message import Message
 
 import relay.v1
-from relay.client import RelayClient
+from relay.client import CallError, InvalidArgument, NewTimer, RelayClient
 from relay.core.trust.access import EVERY_TOPIC
 from relay.core.trust.verbs import AccessVerb
 from relay.v1.timer_service_pb2 import ScheduleRequest
@@ -182,3 +183,47 @@ async def test_a_denied_call_does_not_tell_whether_there_is_such_a_topic(
         _, answer = await daemon.web("GET", path, None)
         assert answer["timer"]["payload"] == "c2VjcmV0"
         assert "content_withheld" not in answer["timer"]
+
+
+async def test_calendars_are_for_those_who_may_read_them(
+    valkey: RunningServer, keyspace: Keyspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A preview shows a calendar's dates, and a guess its name, to nobody who may not read calendars."""
+    keyspace.allow("timers_*")
+    async with whole(valkey, keyspace(), monkeypatch) as daemon, RelayClient(daemon.listening.grpc) as client:
+        daemon.allow(*AccessVerb)
+        await client.calendars.put("holidays", ["2026-12-25"])
+        rule: dict[str, Any] = {"cron": "0 0 * * *", "calendars": ["holidays"], "topic": daemon.topic}
+        wrong = {**rule, "calendars": ["holiday"]}
+        assert await client.recurrences.preview(**rule)
+        with pytest.raises(InvalidArgument, match="the nearest name is 'holidays'"):
+            await client.recur("r", topic=daemon.topic, cron="0 0 * * *", calendars=["holiday"])
+        daemon.allow(*AccessVerb, topic=daemon.topic)
+        for named in (rule, wrong):
+            with pytest.raises(CallError, match=r"PERMISSION_DENIED: .* the verb read on topic '\*'"):
+                await client.recurrences.preview(**named)
+        assert await client.recurrences.preview(cron="0 0 * * *", topic=daemon.topic)
+        with pytest.raises(InvalidArgument, match="there is no calendar 'holiday'; put it first") as told:
+            await client.recur("r", topic=daemon.topic, cron="0 0 * * *", calendars=["holiday"])
+        assert told.value.field == "calendars[0]"
+
+
+async def test_a_batch_that_is_denied_is_one_line(
+    valkey: RunningServer,
+    keyspace: Keyspace,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """However many timers and topics it has; each timer counts."""
+    keyspace.allow("timers_*")
+    denied: list[str] = []
+    async with whole(valkey, keyspace(), monkeypatch) as daemon, RelayClient(daemon.listening.grpc) as client:
+        daemon.access._denied = denied.append
+        daemon.allow(AccessVerb.READ)
+        timers = [NewTimer(topic=f"t{number}", payload=b"", delay=1) for number in range(300)]
+        with caplog.at_level(logging.INFO):
+            results = await client.schedule_batch(timers)
+    assert all("PERMISSION_DENIED" in str(result.error) for result in results)
+    assert len(denied) == 300
+    (line,) = (each for each in caplog.records if "denied" in each.getMessage())
+    assert (line.denied, len(line.topics)) == (300, 10)  # type: ignore[attr-defined]

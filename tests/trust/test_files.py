@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 from contextlib import suppress
@@ -43,6 +44,34 @@ def test_a_change_is_loaded_once_and_a_bad_one_left(tmp_path: Path) -> None:
     assert [taken for _, taken in reports] == [False, False, True, False, True]
 
 
+def test_what_is_not_a_regular_file_is_refused_at_once(tmp_path: Path) -> None:
+    """A pipe to which nobody writes would stop the event loop; so would one that takes a file's place."""
+    pipe, file = tmp_path / "pipe", tmp_path / "file"
+    os.mkfifo(pipe)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "socket"))
+        for path in (pipe, Path("/dev/zero"), tmp_path):
+            with pytest.raises(BadFile, match=f"^some.setting: {path} is not a regular file"):
+                read("some.setting", path)
+        with pytest.raises(BadFile, match="can't be read"):
+            read("some.setting", tmp_path / "socket")
+    reports: list[bool] = []
+
+    def load() -> None:
+        read("some.setting", file)
+
+    watch = Watch(lambda _, taken: reports.append(taken))
+    file.write_bytes(b"one")
+    watch.add(WatchedFiles("some.setting", (file,), load))
+    pipe.replace(file)
+    watch.look()
+    assert reports == [False]
+    open_files = len(list(Path("/proc/self/fd").iterdir()))
+    with pytest.raises(BadFile):
+        read("some.setting", tmp_path)
+    assert len(list(Path("/proc/self/fd").iterdir())) == open_files
+
+
 def test_what_does_not_fit_together_names_its_setting(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     one, two = authority.issue("one"), authority.issue("two")
@@ -56,7 +85,7 @@ def test_what_does_not_fit_together_names_its_setting(tmp_path: Path) -> None:
             CertificateFiles("grpc.tls", one.certificate, one.key, empty, required=True),
             r"^grpc.tls.client_ca: .* holds no certificate",
         ),
-        (CertificateFiles("grpc.tls", tmp_path, one.key), r"^grpc.tls.certificate: .* can't be read"),
+        (CertificateFiles("grpc.tls", tmp_path, one.key), r"^grpc.tls.certificate: .* is not a regular"),
     ):
         with pytest.raises(BadFile, match=problem):
             ListenerCertificate(files).load()

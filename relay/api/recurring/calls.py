@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Protocol
 
 from relay.api import replies, times, translate
@@ -14,8 +14,9 @@ from relay.api.people.actions import Recording
 from relay.api.recurring import values
 from relay.core import validate
 from relay.core.durability import STORED, Durability
-from relay.core.errors import InvalidField, RecurrenceNotFound
+from relay.core.errors import InvalidField, RecurrenceNotFound, UnknownCalendar
 from relay.core.ports import MAX_PER_CALL
+from relay.core.recurring.calendars import without_nearest
 from relay.core.recurring.recurrence import Put, Recurrence, StoredRecurrence
 from relay.core.recurring.turns import RECENT
 from relay.core.trust.access import EVERY_TOPIC
@@ -98,7 +99,7 @@ class RecurrenceCalls:
             async def intends(found: StoredRecurrence | None) -> None:
                 await action.begin(brief.recurrence(found))
 
-            with wait as level, values.fields_of("recurrence."):
+            with wait as level, values.fields_of("recurrence."), self._nearest_withheld():
                 kept, result = await self._engine.recurrences.put(
                     topic, wanted, if_version=if_version, intends=intends
                 )
@@ -107,6 +108,16 @@ class RecurrenceCalls:
         return pb.PutRecurrenceResponse(
             recurrence=self._shown(topic, kept), result=PUTS[result], reached=replies.reached(level)
         )
+
+    @contextmanager
+    def _nearest_withheld(self) -> Iterator[None]:
+        """Within the block, calendars are guessed only for who may read them."""
+        try:
+            yield
+        except UnknownCalendar as unknown:
+            if self._access.allows(AccessVerb.READ, EVERY_TOPIC):
+                raise
+            raise without_nearest(unknown) from None
 
     async def settle(self, topic: str) -> None:
         """Wait until all that was put in a topic before has the topic's durability. Raises `StoreError`."""
@@ -153,8 +164,9 @@ class RecurrenceCalls:
 
     async def preview(self, request: pb.PreviewRecurrenceRequest) -> pb.PreviewRecurrenceResponse:
         """Show the instants of a rule. Raises `InvalidField`."""
-        # Without a topic it may show what a calendar holds, and those are of all topics.
         self._access.require(AccessVerb.READ, request.topic or EVERY_TOPIC)
+        if request.rule.calendars:  # whose dates it shows, and those are of all topics
+            self._access.require(AccessVerb.READ, EVERY_TOPIC)
         if not 0 <= request.count <= MOST_SHOWN:
             raise InvalidField("count", f"is {request.count}; give 0 to {MOST_SHOWN:,}")
         since = time.time_ns() // 1_000  # nothing follows from it but what is shown

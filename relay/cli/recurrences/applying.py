@@ -14,12 +14,17 @@ from relay.cli.terminal import output
 from relay.cli.terminal.exits import BAD_INPUT, FAILURE, fail, settings_errors
 from relay.cli.terminal.relay_connection import RelayConnection
 from relay.client import FailedPrecondition, InvalidArgument, Recurrence, RelayClient
-from relay.client.calls.recurrence_values import RuleFields
+from relay.client.calls.recurrence_values import PutResult, RuleFields
 from relay.declared.reading import CalendarEntry, Entry, read_declared
 from relay.v1 import recurrence_service_pb2 as pb
 
-CREATE, REPLACE, DELETE = "create", "replace", "delete"
-SIGNS = {CREATE: "+", REPLACE: "~", DELETE: "-"}
+CREATE, REPLACE, DELETE, COMPARE = "create", "replace", "delete", "compare"
+SIGNS = {CREATE: "+", REPLACE: "~", DELETE: "-", COMPARE: "?"}
+"""What may have to be done, and how it is printed. COMPARE is for a recurrence whose content is withheld from
+this caller, and of which all else is as the file says: the relay, which is given it again, knows whether it
+differs."""
+
+CONTENT = frozenset({"payload", "message", "headers", "content_type", "content_withheld"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +47,11 @@ class Difference:
             names = {"change": self.change, "topic": self.topic, "recurrence_id": self.recurrence_id}
             output.document({**names, "fields": {name: list(pair) for name, pair in self.fields.items()}})
             return
-        typer.echo(f"{SIGNS[self.change]} {output.name(self.topic, self.recurrence_id)}")
+        named = f"{SIGNS[self.change]} {output.name(self.topic, self.recurrence_id)}"
+        if self.change == COMPARE:
+            typer.echo(f"{named}: its content is withheld, so the relay compares it")
+            return
+        typer.echo(named)
         for name, (there, wanted) in self.fields.items():
             if self.change == CREATE:
                 typer.echo(f"    {name}: {_shown(wanted)}")
@@ -97,15 +106,16 @@ def apply(
         changes: list[Difference | CalendarDifference] = [*closed, *found]
         for change in changes:
             change.print(as_json)
+        made = [each.change for each in changes]
         if not dry_run:
             for calendar in closed:  # first, since rules may name them
                 await client.calendars.put(
                     calendar.entry.name, calendar.entry.dates, note=note, durability=durability
                 )
-            for each in found:
-                await _make(client, each, note, durability)
+            made = [each.change for each in closed]
+            made += [await _make(client, each, note, durability) for each in found]
         if not as_json:
-            typer.echo(_told([each.change for each in changes], unchanged, dry_run), err=True)
+            typer.echo(_told([each for each in made if each], unchanged + made.count(""), dry_run), err=True)
 
     connection.ask(done)
 
@@ -125,6 +135,10 @@ async def _difference(client: RelayClient, entry: Entry) -> Difference | None:
     was = {} if there is None else _flat(shown.spec(there))
     will = _flat(shown.spec(wanted))
     names = [name for name in {**was, **will} if was.get(name) != will.get(name)]
+    if there is not None and there.content_withheld:
+        names = [name for name in names if name not in CONTENT]
+        if not names:
+            return Difference(COMPARE, topic, recurrence_id, wanted, entry.place, there.version, {})
     if there is not None and not names:
         return None
     fields = {
@@ -147,14 +161,14 @@ async def _left_over(
     ]
 
 
-async def _make(client: RelayClient, wanted: Difference, note: str, durability: str) -> None:
-    """Do what was printed, to what it was printed of."""
+async def _make(client: RelayClient, wanted: Difference, note: str, durability: str) -> str:
+    """Do what was printed, to what it was printed of. Return what was done, an empty text for nothing."""
     if wanted.wanted is None:
         await client.recurrences.delete(wanted.topic, wanted.recurrence_id, note=note, durability=durability)
-        return
+        return DELETE
     options = asking.options_of(wanted.wanted)
     try:
-        await client.recur(
+        put = await client.recur(
             wanted.recurrence_id,
             topic=wanted.topic,
             if_version=wanted.version,
@@ -167,6 +181,9 @@ async def _make(client: RelayClient, wanted: Difference, note: str, durability: 
         fail(f"{wanted.place}: {path}{error.message}", BAD_INPUT)
     except FailedPrecondition as error:
         fail(f"{wanted.place}: {error.message}, and run the command again", FAILURE)
+    if wanted.change != COMPARE:
+        return wanted.change
+    return "" if put.result is PutResult.UNCHANGED else REPLACE
 
 
 def _flat(spec: Mapping[str, Any]) -> dict[str, Any]:

@@ -285,7 +285,7 @@ class GrpcWire:
         )
         self._bearer = Bearer(credentials)
         self.reads_token = bool(credentials.token_file)
-        """Whether the token that calls show is read anew when it changes."""
+        """Whether the token that calls show is read again when it changes."""
         self._calls = {
             method.name: self.channel.unary_unary(
                 method.path,

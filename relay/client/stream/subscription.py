@@ -81,7 +81,7 @@ class Subscription:  # see 0011
 
     def _awaits_token(self, failure: CallError) -> bool:
         """Whether the relay knew this client by a token that it does not take any more, and that may be
-        replaced: the next try reads its file anew."""
+        replaced: the next try reads its file again."""
         return (
             failure.code is grpc.StatusCode.UNAUTHENTICATED
             and self._wire.reads_token

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from difflib import get_close_matches
 
-from relay.core.errors import InvalidField
+from relay.core.errors import InvalidField, UnknownCalendar
 
 MOST_CALENDARS = 100
 """Calendars that there may be."""
@@ -18,6 +18,8 @@ MOST_DATES = 1_000
 
 MOST_NAMED = 10
 """Calendars that one rule names at most."""
+
+NEAREST = "; the nearest name is "
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -39,15 +41,22 @@ class KnownCalendars:
         return [name for name in names if name not in self.dates]
 
     def require(self, names: Sequence[str]) -> None:
-        """Raises `InvalidField` for a rule that names a calendar which does not exist."""
+        """Raises `UnknownCalendar` for a rule that names a calendar which does not exist."""
         for place, name in enumerate(names):
             if name not in self.dates:
-                raise InvalidField(f"rule.calendars[{place}]", self._unknown(name))
+                raise UnknownCalendar(f"rule.calendars[{place}]", self._unknown(name))
 
     def _unknown(self, name: str) -> str:
         nearest = get_close_matches(name, self.dates, n=1, cutoff=0.6)
-        hint = f"; the nearest name is {nearest[0]!r}" if nearest else ""
+        hint = f"{NEAREST}{nearest[0]!r}" if nearest else ""
         return f"there is no calendar {name!r}{hint}; put it first, or leave it out"
+
+
+def without_nearest(unknown: UnknownCalendar) -> UnknownCalendar:
+    """The same error for somebody who may not know which calendars there are."""
+    before, found, after = unknown.problem.partition(NEAREST)
+    problem = f"{before};{after.partition(';')[2]}" if found else before
+    return UnknownCalendar(unknown.field, problem)
 
 
 NO_CALENDARS = KnownCalendars()
