@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import logging
 import os
-import platform
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -20,25 +19,21 @@ from relay import __version__
 from relay.api.access import Access
 from relay.api.call_time import CallTime
 from relay.api.people.actions import Actions
-from relay.api.people.policy_record import PolicyRecord
 from relay.api.recurring.calendars import CalendarCalls
 from relay.api.recurring.calls import RecurrenceCalls
+from relay.callers import Callers, callers_by
 from relay.core.endpoints.secrets import mask
 from relay.core.errors import CannotListen, ServiceError, StoreUnavailable
 from relay.core.journal import Journals
 from relay.core.ports import Stores
-from relay.core.trust.access import AccessPolicy
 from relay.core.trust.actions import RELAY
-from relay.core.trust.usage import Bounds
 from relay.declared.applying import apply
 from relay.declared.reading import Declared, read_declared
 from relay.engine.clock import SystemClock
 from relay.engine.engine import Engine
 from relay.engine.event_loop import loop_factory, recent_stall
-from relay.engine.reports.action_trims import ActionTrims
 from relay.engine.reports.hint_refusals import HintRefusals
 from relay.engine.reports.journal_trims import JournalTrims
-from relay.listeners import Listeners, listeners
 from relay.rpc import server as rpc
 from relay.rpc.push import push
 from relay.settings import Settings, doubtful
@@ -57,7 +52,6 @@ from relay.store.server.connect import guess
 from relay.store.server.fitness import check_durability, check_server
 from relay.store.server.hints import RedisHints
 from relay.store.server.server import Server, ServerReports
-from relay.store.timeline.actions import RedisActions
 from relay.store.timeline.calendars import RedisCalendars
 from relay.store.timeline.clocks import RedisClocks
 from relay.store.timeline.redis_store import RedisStore
@@ -67,11 +61,8 @@ from relay.telemetry.logs.log_setup import set_up_logs
 from relay.telemetry.metrics.catalogue import (
     CLOCK_STEPPED_BACK,
     CONNECTIONS_REFUSED,
-    DENIED,
     FILES_REFUSED,
     FILES_TAKEN_OVER,
-    HELD_BACK,
-    OVER_BOUND,
     UNREADABLE,
 )
 from relay.telemetry.metrics.instruments import Instruments
@@ -80,7 +71,6 @@ from relay.telemetry.otel_env import METRICS, exporters
 from relay.telemetry.traces.tracing import Tracing
 from relay.trust.files import Watch
 from relay.trust.keyring import FileKeyring
-from relay.trust.policy_file import PolicyFile
 from relay.web.probes import probes
 from relay.web.routes import JsonApi
 from relay.web.server import HttpServer, serve_http, start_http
@@ -146,10 +136,7 @@ async def serve(settings: Settings, started: Started | None = None) -> None:
     async with traced() as tracing, measured() as metrics, open_server(settings, metrics) as server:
         count = metrics.instruments
         watch = Watch(partial(taken_over, count))
-        proving = listeners(settings, count, watch)
-        policy_record, bounds = PolicyRecord(), bounds_by(settings, count)
-        access = access_by(settings, watch, metrics, policy_record, bounds)
-        access.actions = actions_by(settings, server, count)
+        callers = callers_by(settings, server, metrics, watch)
         keyring = keyring_by(settings, watch)
         tracing.late = count.late
         hints = RedisHints(server, on_refused_hint=HintRefusals(count, SystemClock(), "SUBSCRIBE"))
@@ -168,32 +155,33 @@ async def serve(settings: Settings, started: Started | None = None) -> None:
                 tasks.start_soon(hints.run)
                 tasks.start_soon(server.follow)
                 tasks.start_soon(watch.run)
-                tasks.start_soon(proving.run)
+                tasks.start_soon(callers.run)
                 tasks.start_soon(layouts.run)
-                tasks.start_soon(policy_record.run, access.actions)
                 await tasks.start(engine.run)
                 if metrics.pushers:
                     tasks.start_soon(pushed, metrics)
                 answers = probes(engine, metrics, needs_redis=settings.http.ready_needs_redis)
                 unreadable = partial(count.count, UNREADABLE)
                 refused = partial(count.count, CONNECTIONS_REFUSED, "http")
-                web = partial(serve_http, bounds=settings.http.bounds, count=refused, tls=proving.http_tls)
+                web = partial(
+                    serve_http, bounds=settings.http.bounds, count=refused, tls=callers.listeners.http_tls
+                )
                 http = await tasks.start(web, answers, settings.http.listen)
                 call_time = CallTime(settings.call_timeout, recent_stall)
-                by_itself = access.actions.by(RELAY)
+                by_itself = callers.access.actions.by(RELAY)
                 if await unless_told_to_stop(signals, partial(declare, declared, engine, by_itself)) is None:
                     tasks.cancel_scope.cancel()
                     return
-                json_api = await start_api(tasks, engine, count, settings, call_time, proving, access, bounds)
+                json_api = await start_api(tasks, engine, count, settings, call_time, callers)
                 api = await rpc.start(
                     engine,
-                    binding=proving.binding,
+                    binding=callers.listeners.binding,
                     bounds=settings.grpc.bounds,
                     call_time=call_time,
                     unreadable=unreadable,
-                    admit=proving.admit_rpc,
-                    access=access,
-                    bounds_of_callers=bounds,
+                    admit=callers.listeners.admit_rpc,
+                    access=callers.access,
+                    bounds_of_callers=callers.bounds,
                 )
                 tasks.start_soon(tell_health, engine, api)
                 tasks.start_soon(push, engine, unreadable)
@@ -229,46 +217,6 @@ async def serve(settings: Settings, started: Started | None = None) -> None:
 def taken_over(count: Instruments, setting: str, taken: bool) -> None:
     """Count files that have changed."""
     count.count(FILES_TAKEN_OVER if taken else FILES_REFUSED, setting)
-
-
-def bounds_by(settings: Settings, count: Instruments) -> Bounds | None:
-    """What holds callers to bounds; None without a policy."""
-    if not settings.policy_file:
-        return None
-
-    def over(principal: str, bound: str) -> None:
-        count.count(OVER_BOUND, principal, bound)
-        log.info("a call was over a bound", extra={"principal": principal, "bound": bound})
-
-    return Bounds(
-        SystemClock().now, over, lambda principal, seconds: count.count(HELD_BACK, principal, n=seconds)
-    )
-
-
-def access_by(
-    settings: Settings, watch: Watch, metrics: Metrics, record: PolicyRecord, bounds: Bounds | None
-) -> Access:
-    """What callers may do, by the policy in the file that the settings name, and from then on by the one
-    that it holds, as `bounds` go by it. Raises `BadFile`."""
-    access = Access(denied=partial(metrics.instruments.count, DENIED))
-    if settings.policy_file and bounds is not None:
-        path = Path(settings.policy_file)
-
-        def use(policy: AccessPolicy) -> None:
-            access.use(policy)
-            bounds.use(policy)
-            record.hear(str(path), policy.digest)
-
-        file = PolicyFile(path, use)
-        metrics.gauges.policy_stale = lambda: file.stale
-        watch.add(file.source)
-    return access
-
-
-def actions_by(settings: Settings, server: Server, count: Instruments) -> Actions:
-    """What records what people do."""
-    keeps, trimmed = settings.action_log_max_length, ActionTrims(count, SystemClock())
-    return Actions(RedisActions(server, keeps=keeps, trimmed=trimmed), platform.node())
 
 
 def open_server(settings: Settings, metrics: Metrics) -> Server:
@@ -369,9 +317,7 @@ async def start_api(
     count: Instruments,
     settings: Settings,
     call_time: CallTime,
-    proving: Listeners,
-    access: Access,
-    bounds: Bounds | None,
+    callers: Callers,
 ) -> HttpServer | None:
     """Serve the JSON API; None if it is switched off. Raises `CannotListen`."""
     if not settings.serves_api:
@@ -383,9 +329,9 @@ async def start_api(
         call_time,
         max_body_bytes=limit,
         allowed_hosts=hosts,
-        admit=proving.admit_web,
-        access=access,
-        bounds_of_callers=bounds,
+        admit=callers.listeners.admit_web,
+        access=callers.access,
+        bounds_of_callers=callers.bounds,
     )
     return await start_http(
         tasks,
@@ -394,7 +340,7 @@ async def start_api(
         setting="api.listen",
         bounds=settings.api.bounds,
         count=partial(count.count, CONNECTIONS_REFUSED, "api"),
-        tls=proving.api_tls,
+        tls=callers.listeners.api_tls,
     )
 
 

@@ -51,7 +51,7 @@ class Listeners:
                 tasks.start_soon(loop)
 
 
-def listeners(settings: Settings, count: Instruments, watch: Watch) -> Listeners:
+def listeners_by(settings: Settings, count: Instruments, watch: Watch) -> Listeners:
     """Read all files that listeners and pushes need, and have those of listeners watched. Raises `BadFile`,
     which names the setting."""
     for policy in settings.policies().pushed().values():
