@@ -168,8 +168,8 @@ DENIED = counter(
 FILES_TAKEN_OVER = counter(
     "relay.files.taken_over",
     "{file}",
-    "Changed certificates, keys, tokens, policies and keyrings that were taken over, by the setting that names "
-    "them.",
+    "Changed certificates, keys, tokens, policies and keyrings that were taken over, by the setting that "
+    "names them.",
     ("setting",),
 )
 FILES_REFUSED = counter(
