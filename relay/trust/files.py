@@ -61,7 +61,10 @@ class Watch:
 
     def add(self, source: WatchedFiles) -> None:
         """Load the files now, and again whenever they change. Raises `BadFile`."""
-        self._seen.append((source, _loaded(source)))
+        stamp, failure = _load(source)
+        if failure is not None:
+            raise failure
+        self._seen.append((source, stamp))
 
     async def run(self) -> None:
         """Look until cancelled."""
@@ -75,28 +78,30 @@ class Watch:
             stamp = _stamp(source)
             if stamp == before:
                 continue
+            stamp, failure = _load(source)
             self._seen[number] = source, stamp
-            taken = False
-            try:
-                self._seen[number] = source, _loaded(source)
-                taken = True
+            what = "changed files can't be used; those before stay in use"
+            if failure is None:
                 log.info("changed files are in use", extra={"setting": source.setting})
-            except BadFile as failure:
-                what = "changed files can't be used; those before stay in use"
+            elif isinstance(failure, BadFile):
                 log.error(what, extra={"setting": source.setting, "reason": str(failure)})
-            except Exception:
-                log.exception("changed files can't be used; those before stay in use")
-            self.report(source.setting, taken)
+            else:
+                log.error(what, exc_info=failure)
+            self.report(source.setting, failure is None)
 
 
-def _loaded(source: WatchedFiles) -> Stamp:
-    """Load files; return what they were. Raises as `load` does."""
+def _load(source: WatchedFiles) -> tuple[Stamp, Exception | None]:
+    """Load files; return what they were, and why they can't be used. If they name other ones than before,
+    load them again: what was not looked at before it was read may have changed since."""
     while True:
-        named = source.named()
+        named, failure = source.named(), None
         stamp = _stamp(source)  # before the load, so that a change beside it is seen at the next look
-        source.load()
+        try:
+            source.load()
+        except Exception as problem:  # noqa: BLE001  (whatever it is, others are to be looked at)
+            failure = problem
         if source.named() == named:
-            return stamp
+            return stamp, failure
 
 
 def _stamp(source: WatchedFiles) -> Stamp:

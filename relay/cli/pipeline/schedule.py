@@ -191,6 +191,7 @@ def schedule(
         preflight.check_source(job.source, job.target, told)
         preflight.check_folder("rejects", rejects)
         preflight.check_folder("cold", cold)
+        preflight.check_keyring(job.target, topic)
         if not dry_run:
             preflight.check_redis(found, topic)
 
@@ -208,7 +209,10 @@ def schedule(
         master=master,
         conf=conf,
         time_zone=time_zone,
-        read={"SOURCE": None if source_format == "table" else source},
+        read={
+            "SOURCE": None if source_format == "table" else source,
+            "sealing.keyring": found.sealing.keyring if found.policies().seals(topic or "") else None,
+        },
         written={"--rejects": rejects, "--cold": cold},
         dry_run=dry_run,
     )

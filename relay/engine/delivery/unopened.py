@@ -35,7 +35,7 @@ INTERVAL = 60.0
 log = logging.getLogger(__name__)
 
 
-class UnopenedTimers:
+class UnopenedTimers:  # see 0112
     """Puts aside those whose key is missing, without an attempt, and buries those that somebody has changed.
 
     Another relay may have the key, and this one may get it: nothing is lost by waiting. What was sealed for

@@ -87,6 +87,12 @@ def check_folder(option: str, path: str | None) -> None:
         raise InvalidField(option, f"{path} is a file; name a folder")
 
 
+def check_keyring(target: Target, topic: str | None) -> None:
+    """Require that the keyring of a sealed topic can be read here. Raises `InvalidField`."""
+    if target.rules(topic or "").sealing:
+        target.contents()
+
+
 def check_redis(settings: Settings, topic: str | None) -> None:
     """Refuse a server that a relay would refuse, and keys of the topic, or of its partitions, that hold
     something else. Raises `StoreError`, `UnfitServer` and `InvalidField`."""

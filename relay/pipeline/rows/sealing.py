@@ -35,7 +35,7 @@ NOT_SEALED = (
 _QUOTED = re.compile(r"['\"].*['\"]", re.DOTALL)
 
 
-class RowSealing:
+class RowSealing:  # see 0112
     """What a task knows of its topics: whether they are sealed, by the settings or by the mark that a relay
     has left in Redis.
 

@@ -57,7 +57,7 @@ class Rotated:
     closed: Counter[str] = field(default_factory=Counter)
 
 
-class Resealing:
+class Resealing:  # see 0112
     """Reads and exchanges the contents of topics. The store is the caller's own."""
 
     def __init__(self, store: BulkStore) -> None:
