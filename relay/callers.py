@@ -1,5 +1,5 @@
-"""Who calls a relay, what they may do and how much, and what is recorded of it: put together from the
-settings."""
+"""What each call meets before the engine, put together from the settings: names of callers, policy, bounds,
+records."""
 
 from __future__ import annotations
 
