@@ -83,6 +83,8 @@ class Story:
         except CallError as denied:
             self.say(f"reminders schedules: {denied}")
             self._check("the application may not schedule", denied.code.name == "PERMISSION_DENIED")
+        else:
+            self._check("the application may not schedule", False)
         status, answer = await self._anna.call("GET", f"{TIMERS}/mail-1")
         withheld = answer["timer"].get("content_withheld") and "message" not in answer["timer"]
         self.say(

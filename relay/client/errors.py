@@ -101,8 +101,8 @@ class ResourceExhausted(CallError):
     """The topic holds as many timers as it may (`max_waiting`), or Redis is full, or this caller is over a
     bound of the relay's policy.
 
-    `retry_after` is the pause in seconds that the relay asked for, or None. With a pause, nothing was done,
-    and the client tries again by itself within its timeout.
+    `retry_after` is the pause in seconds that the relay asked for, or None. With a pause, the relay
+    did nothing for this try, and the client tries again by itself within its timeout.
     """
 
     status = grpc.StatusCode.RESOURCE_EXHAUSTED

@@ -16,7 +16,7 @@ from relay.core import validate
 from relay.core.errors import Denied, InvalidField, OverBound
 from relay.core.trust.usage import Bounds, Usage
 from relay.core.trust.verbs import AccessVerb
-from relay.engine.delivery.session import Outgoing, Session
+from relay.engine.delivery.session import REST, Outgoing, Session
 from relay.engine.engine import Engine
 from relay.rpc.errors import abort
 from relay.v1 import delivery_service_pb2 as pb
@@ -70,6 +70,7 @@ class DeliveryService(base.DeliveryServiceServicer):
         tasks: list[asyncio.Task[Any]] = []
         try:
             await context.write(pb.DeliverResponse(opened=pb.Opened(acknowledged=True)))
+            self._rest(session, usage, 0)  # else each new stream would have a frame beyond the bound
             self._engine.attach(session)
             reader = asyncio.create_task(self._read(session, context, usage))
             writer = asyncio.create_task(self._write(session, context, asked, usage))
@@ -140,17 +141,28 @@ class DeliveryService(base.DeliveryServiceServicer):
                 raise InvalidField("open", "came twice; open another stream for other topics")
             else:
                 raise InvalidField("message", "is empty or unknown; send settle or drain")
-            if usage.counts_bytes and (pause := usage.said(request.ByteSize())) and not session.draining:
-                self._bounds.held_back(usage.name, pause)
-                await asyncio.sleep(pause)
+            if usage.counts_bytes:
+                await self._listen_later(session, usage, usage.said(request.ByteSize()))
+
+    async def _listen_later(self, session: Session, usage: Usage, pause: float) -> None:
+        """Wait for the end of the pause, of the debt if a new policy ends it before, or for a drain."""
+        if pause and not session.draining:
+            self._bounds.held_back(usage.name, pause)
+        end = time.monotonic() + pause
+        while not session.draining and (left := min(end - time.monotonic(), usage.said(0))) > 0:  # noqa: ASYNC110 (a new policy wakes nobody)
+            await asyncio.sleep(min(left, REST))
 
     async def _write(self, session: Session, context: Context, asked: pb.Open, usage: Usage) -> None:
         """Write the session's messages until it has finished."""
         while (outgoing := await session.next()) is not None:
             frame = await _say(outgoing, context, asked)
-            if frame is not None and usage.counts_bytes and (pause := usage.delivered(frame.ByteSize())):
-                self._bounds.held_back(usage.name, pause)
-                session.rest(pause)
+            if frame is not None and usage.counts_bytes:
+                self._rest(session, usage, frame.ByteSize())
+
+    def _rest(self, session: Session, usage: Usage, size: int) -> None:
+        if pause := usage.delivered(size):
+            self._bounds.held_back(usage.name, pause)
+            session.rest(pause, usage.owes)
 
     def _settle(self, session: Session, said: pb.Settle) -> None:
         if said.received:

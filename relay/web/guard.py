@@ -119,8 +119,9 @@ def timeout(request: Request) -> float | None:
     )
 
 
-async def body(request: Request, limit: int) -> bytes:
-    """Read the whole body. Raises `Refused` if it is too large or too slow."""
+async def body(request: Request, limit: int, came: Callable[[int], None]) -> bytes:
+    """Read the whole body; `came` is called with the bytes of each part. Raises `Refused` if it is too large
+    or too slow."""
     length = request.headers.get("content-length", "")
     if length.isdigit() and int(length) > limit:
         raise _too_large(limit)
@@ -128,6 +129,7 @@ async def body(request: Request, limit: int) -> bytes:
     with anyio.move_on_after(BODY_TIMEOUT):
         async for part in request.stream():
             content += part
+            came(len(part))
             if len(content) > limit:
                 raise _too_large(limit)
         return bytes(content)

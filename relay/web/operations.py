@@ -46,7 +46,11 @@ class ApiCall:
     given: dict[str, str] = field(default_factory=dict)
     """The other names by which fields were given; see `forms.read`."""
     size: int = 0
-    """The bytes of the body."""
+    """The bytes of the body that have come."""
+
+    def came(self, size: int) -> None:
+        """Count bytes of the body."""
+        self.size += size
 
     def read(
         self,

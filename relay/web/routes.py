@@ -122,14 +122,17 @@ class JsonApi:
             guard.check_host(request, self._allowed_hosts)
             if self._admit is not None:
                 await self._admit(request)
-            usage = self._bounds.begin()
+            delivers = any(operation.takes_deliveries for operation in operations)
+            usage = self._bounds.begin(delivers=delivers)
             if usage is None:
                 return await self._perform(operations, call, request, path, segments)
+            count = usage.delivered if delivers else usage.moved
             try:
                 response = await self._perform(operations, call, request, path, segments)
-                usage.moved(call.size + len(response.body))
+                count(len(response.body))
                 return response
-            finally:
+            finally:  # what came is counted even where nothing is done with it
+                count(call.size)
                 usage.end()
         except Refused as refused:
             return problems.of_refusal(refused, path)
@@ -157,8 +160,7 @@ class JsonApi:
         call.query = queried(request.scope["query_string"], operation.query)
         if operation.takes_body:
             guard.check_content_type(request)
-            content = await guard.body(request, self._max_body_bytes)
-            call.size = len(content)
+            content = await guard.body(request, self._max_body_bytes, call.came)
             call.body = _parsed(content)
         if operation.takes_deliveries:
             return await self._carry(operation, call, request)

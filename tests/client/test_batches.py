@@ -16,6 +16,7 @@ from relay.client import (
     InvalidArgument,
     NewTimer,
     RelayClient,
+    ResourceExhausted,
     ScheduleResult,
     TimerState,
     Unavailable,
@@ -128,15 +129,19 @@ async def beside_a_broken_call(wire: CountingWire) -> asyncio.Task[list[Schedule
 
 
 class OverloadedWire:
-    """Refuses each timer so many times, as a relay does whose server is too slow, then stores it."""
+    """Refuses each timer so many times, as a relay does whose server is too slow, then stores it. With
+    `over_bound` it refuses all calls but the first."""
 
-    def __init__(self, refusals: dict[str, int]) -> None:
+    def __init__(self, refusals: dict[str, int], *, over_bound: bool = False) -> None:
         self.left = refusals
+        self.over_bound = over_bound
         self.sent: list[list[str]] = []
         self.limits: list[float] = []
 
     async def call(self, method: Any, request: Any, timeout: float) -> Any:
         ids = list(request.timer_ids)
+        if self.sent and self.over_bound:
+            raise ResourceExhausted("over its bound", retry_after=0.1)
         self.sent.append(ids)
         self.limits.append(timeout)
         answer = pb.ScheduleColumnsResponse(due_times_us=[1] * len(ids), results=[CREATED] * len(ids))
@@ -165,6 +170,14 @@ async def test_a_server_that_stays_busy_is_asked_until_the_timeout() -> None:
     assert [result.ok for result in results] == [True, False]
     assert isinstance(results[1].error, Unavailable)
     assert wire.sent[1:] == [["b"]] * (len(wire.sent) - 1)
+
+
+async def test_what_the_relay_says_to_a_second_call_does_not_hide_what_the_first_has_stored() -> None:
+    """The caller goes over its bound in between, and stays there."""
+    wire = OverloadedWire({"b": 1}, over_bound=True)
+    results = await timer_calls.run(wire, batch("a", "b", timeout=0.3))
+    assert [result.ok for result in results] == [True, False]
+    assert isinstance(results[1].error, Unavailable)
 
 
 async def test_two_intents_of_one_batch_are_not_sent_again() -> None:

@@ -202,6 +202,12 @@ def test_a_refusal_is_told_where_no_pause_helps(world: World, error: str, tries:
     assert world.now < 1_010.0
 
 
+def test_a_change_that_may_stand_is_not_told_as_one_that_was_refused(world: World) -> None:
+    """The first try was stored, and not as durably as was asked; then the caller is over its bound."""
+    missed = errors.NotDurable("not synced", retry_after=0.1)
+    assert world.call(SCHEDULE, 10.0, End(0.1, missed), End(0.1, OVER)) is missed
+
+
 def test_which_calls_change_something() -> None:
     reading = {method.name for method in METHODS if not method.changes}
     assert reading == {

@@ -512,10 +512,13 @@ def test_a_policy_in_the_values_is_the_file_that_the_relay_reads(all_docs: dict[
     policy, problems = parse(config["policy.yaml"])
     assert list(problems) == []
     assert [rule.name for rule in policy.rules] == ["shop", "this relay"]
+    (bound,) = policy.bounds
+    assert (bound.max_streams, bound.calls_per_second, bound.bytes_per_second) == (20, 0.5, 50_000_000)
     assert settings(all_docs["secure"])["policy_file"] == "/etc/relay/policy.yaml"
 
     def checksum(rules: list[Doc]) -> str:
-        docs = rendered("helm4", {**values, "policy": {"rules": rules}})
+        bounds = values["policy"]["bounds"] if rules else []
+        docs = rendered("helm4", {**values, "policy": {"rules": rules, "bounds": bounds}})
         annotations = one(docs, "Deployment")["spec"]["template"]["metadata"]["annotations"]
         return str(annotations["checksum/relay-config"])
 

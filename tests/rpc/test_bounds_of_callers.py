@@ -119,22 +119,22 @@ async def test_streams_beyond_the_bound_are_refused_until_one_ends() -> None:
 
 
 @asynccontextmanager
-async def resting(**numbers: Any) -> AsyncIterator[tuple[Served, FakeClock, Stream, pb.Delivery]]:
+async def resting(**numbers: Any) -> AsyncIterator[tuple[Served, FakeClock, Stream, pb.Delivery, Bounds]]:
     """A stream of one place that has had a large delivery, and rests. Its clock is in the test's hand."""
     clock = FakeClock()
-    async with bounded(clock, **numbers) as (relay, _, told):
+    async with bounded(clock, **numbers) as (relay, bounds, told):
         stream = await relay.stream().open(max_outstanding=1)
         (session,) = await relay.attached()
         session._clock = clock
         await relay.engine.schedule("t", NewTimer("large", bytes(50_000), delay=0))
         (large,) = await stream.deliveries(1)
         await until(lambda: ("anonymous", "held back") in told, "the stream rests")
-        yield relay, clock, stream, large
+        yield relay, clock, stream, large, bounds
 
 
 async def test_deliveries_wait_where_calls_are_refused() -> None:
     """The next frame comes when the last is paid for. Calls go on meanwhile, and so do outcomes."""
-    async with resting(bytes_per_second=10_000) as (relay, clock, stream, large):
+    async with resting(bytes_per_second=10_000) as (relay, clock, stream, large, _):
         (session,) = await relay.attached()
         await stream.ack([large])
         await put(relay, "b")
@@ -148,7 +148,49 @@ async def test_deliveries_wait_where_calls_are_refused() -> None:
 
 async def test_a_drain_does_not_wait_for_bytes() -> None:
     """It would take a day."""
-    async with resting(bytes_per_second=1) as (relay, _, stream, large):
+    async with resting(bytes_per_second=1) as (relay, _, stream, large, _bounds):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(relay.engine.drain, PATIENCE)
+            assert (await stream.next()).WhichOneof("message") == "drain"
+            await stream.ack([large])
+            await stream.finish()
+        assert await relay.engine.get("t", "large") is None
+
+
+async def test_another_stream_does_not_begin_with_a_frame_beyond_the_bound() -> None:
+    """Whoever opens one for each frame would have no bound."""
+    async with resting(bytes_per_second=10_000) as (relay, clock, stream, large, _):
+        await stream.ack([large])
+        await stream.finish()
+        second = await relay.stream().open(max_outstanding=1)
+        (session,) = await relay.attached()
+        await put(relay, "b")
+        await until(lambda: session._unsent == 1, "the next is claimed, and waits")
+        await clock.advance(3.9)
+        assert session._unsent == 1
+        await clock.advance(0.2)
+        await second.deliveries(1)
+
+
+async def test_a_rest_ends_with_the_bound_that_asked_for_it() -> None:
+    """Whoever mends a rate that was far too low must not have to restart the applications."""
+    async with resting(bytes_per_second=1) as (relay, clock, stream, large, bounds):
+        (session,) = await relay.attached()
+        await stream.ack([large])
+        await put(relay, "b")
+        await until(lambda: session._unsent == 1, "the next is claimed, and waits")
+        bounds.use(AccessPolicy(bounds=[Bound("it", ANYBODY, bytes_per_second=1_000_000)]))
+        await clock.advance(1.0)
+        await stream.deliveries(1)
+
+
+async def test_a_drain_ends_the_pause_of_what_an_application_says() -> None:
+    """Outcomes that nobody reads are deliveries that come again."""
+    async with resting(bytes_per_second=1) as (relay, _, stream, large, bounds):
+        bounds._of("anonymous").said(1_000_000)
+        await stream.settle(received=[large.token])
+        (session,) = await relay.attached()
+        await until(lambda: session.leases[large.token].received, "the next word waits")
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(relay.engine.drain, PATIENCE)
             assert (await stream.next()).WhichOneof("message") == "drain"

@@ -80,7 +80,7 @@ class _Batch:
             try:
                 some = [timers[place] for place in refused]
                 answers = yield from self._call(some, end - time.monotonic(), patience=patience)
-            except (errors.Unavailable, errors.DeadlineExceeded):
+            except errors.CallError:
                 break  # the others are stored, and these have their error
             for place, told in zip(refused, answers, strict=True):
                 results[place] = told

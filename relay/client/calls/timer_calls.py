@@ -304,7 +304,7 @@ def call(
             if time.monotonic() + pause >= end:
                 raise missed or error from None
         except errors.ResourceExhausted as error:
-            pause = pause_after(error, backoff, end)
+            pause = pause_after(error, backoff, end, missed)
         except errors.DeadlineExceeded:
             if not method.changes:
                 raise
@@ -323,12 +323,17 @@ def retry_backoff() -> RetryBackoff:
     return RetryBackoff(_FIRST_PAUSE, _LONGEST_PAUSE)
 
 
-def pause_after(refused: errors.ResourceExhausted, backoff: RetryBackoff, end: float) -> float:
+def pause_after(
+    refused: errors.ResourceExhausted,
+    backoff: RetryBackoff,
+    end: float,
+    missed: errors.NotDurable | None = None,
+) -> float:
     """How long to wait after a refusal, which had no effect. Raises it if it names no pause, or there is no
-    time for one."""
+    time for one; or what an earlier try `missed`, which may stand."""
     pause = max(backoff.next(), refused.retry_after or 0.0)
     if refused.retry_after is None or time.monotonic() + pause >= end:
-        raise refused from None
+        raise missed or refused from None
     return pause
 
 

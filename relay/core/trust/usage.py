@@ -59,24 +59,25 @@ class Usage:  # see 0111
         full = all(bucket is None or bucket.is_full(now) for bucket in buckets)
         return full and not self.calls and not self.streams
 
-    def begin(self, size: int) -> None:
-        """Begin a call of `size` bytes. Raises `OverBound`, and counts nothing then."""
+    def begin(self, size: int, *, delivers: bool = False) -> None:
+        """Begin a call of `size` bytes; with `delivers` its answer has deliveries, whose bytes are apart.
+        Raises `OverBound`, and counts nothing then."""
         bound = self._bound
         if bound.max_calls is not None and self.calls >= bound.max_calls:
             raise OverBound.of(self.name, "max_calls", bound.max_calls, UNTIL_ONE_ENDS)
         if self._calls is not None or self._bytes is not None:
-            self._spend(size)
+            self._spend(size, self._delivered if delivers else self._bytes)
         self.calls += 1
 
-    def _spend(self, size: int) -> None:
+    def _spend(self, size: int, moved: TokenBucket | None) -> None:
         """Take a call and its bytes out of the buckets. Raises `OverBound`, and takes nothing then."""
         now, bound = self._now(), self._bound
         if self._calls is not None and (wait := self._calls.wait(now)):
             raise OverBound.of(self.name, "calls_per_second", bound.calls_per_second, wait)
-        if self._bytes is not None:
-            if wait := self._bytes.wait(now):
+        if moved is not None:
+            if wait := moved.wait(now):
                 raise OverBound.of(self.name, "bytes_per_second", bound.bytes_per_second, wait)
-            self._bytes.take(size, now)
+            moved.take(size, now)
         if self._calls is not None:
             self._calls.take(1, now)
 
@@ -111,9 +112,12 @@ class Usage:  # see 0111
         return self._delivered is not None
 
     def delivered(self, size: int) -> float:
-        """Count what was delivered over a stream; return the seconds that its next deliveries have to
-        wait."""
+        """Count what was delivered; return the seconds that the next deliveries have to wait."""
         return 0.0 if self._delivered is None else self._delivered.take(size, self._now())
+
+    def owes(self) -> bool:
+        """Whether deliveries have to wait."""
+        return self.delivered(0) > 0
 
     def said(self, size: int) -> float:
         """Count what an application said over a stream; return the seconds that its next word has to wait."""
@@ -144,14 +148,14 @@ class Bounds:
         for usage in self._users.values():
             usage.use(policy.bound(usage.name))
 
-    def begin(self, size: int = 0) -> Usage | None:
-        """Begin a call of the caller of the running task; `end` it. None if there are no bounds. Raises
-        `OverBound`."""
+    def begin(self, size: int = 0, *, delivers: bool = False) -> Usage | None:
+        """Begin a call of the caller of the running task, see `Usage.begin`; `end` it. None if there are no
+        bounds. Raises `OverBound`."""
         if not self._policy.bounds:
             return None
         usage = self._of(caller.get().name)
         try:
-            usage.begin(size)
+            usage.begin(size, delivers=delivers)
         except OverBound as over:
             self._over(usage.name, over.bound)
             raise

@@ -32,6 +32,8 @@ FEW = 4
 HOLD = 0.5
 """Seconds for which a suspect timer has the stream to itself, which is long enough for a crash to show."""
 
+REST = 1.0
+"""Seconds after which a rest is looked at again: what asked for it may be over."""
 
 QUICK = 0.2
 """Seconds between sending and outcome within which a delivery is quick; see `Session.slow_outstanding`."""
@@ -145,6 +147,7 @@ class Session:
         self._alone: Lease | None = None
         self._hold_until = 0.0
         self._rest_until = 0.0
+        self._has_to_rest: Callable[[], bool] = lambda: True
         self._waited = False
         """Whether a suspect was sent last: then whatever is in flight has had its time, and the next one need
         not wait for that again."""
@@ -330,9 +333,16 @@ class Session:
         self._held = self._unsent = 0
         return unsettled
 
-    def rest(self, seconds: float) -> None:
-        """Send no deliveries for this number of seconds; whatever else there is to say goes out."""
+    def rest(self, seconds: float, has_to: Callable[[], bool]) -> None:
+        """Send no deliveries for this number of seconds, or until `has_to` denies it, which is asked every
+        second; whatever else there is to say goes out."""
         self._rest_until = self._clock.now() + seconds
+        self._has_to_rest = has_to
+
+    def _rests_for(self) -> float:
+        """For how many seconds to wait before the next look."""
+        left = self._rest_until - self._clock.now()
+        return min(left, REST) if left > 0 and self._has_to_rest() else 0.0
 
     def finish(self) -> None:
         """Let `next` end once there is nothing more to send."""
@@ -352,7 +362,7 @@ class Session:
                 return outgoing
             if self._finished:
                 return None
-            pause = max(self._hold_until, self._rest_until) - self._clock.now()
+            pause = max(self._hold_until - self._clock.now(), self._rests_for())
             if self._outbox and pause > 0:
                 await self._clock.wait(self._wakeup, pause)
             else:
@@ -368,7 +378,7 @@ class Session:
 
     def _frame(self) -> list[Leases]:
         now = self._clock.now()
-        if not self._outbox or now < self._rest_until or not self._may_send():
+        if not self._outbox or self._rests_for() or not self._may_send():
             return []
         if _is_suspect(self._outbox[0]):  # see 0003
             frame = [self._outbox.popleft()]

@@ -77,11 +77,17 @@ true
 {{- toYaml $tree -}}
 {{- end }}
 
-{{/* policy.yaml: a rule a line, as JSON. */}}
+{{/* policy.yaml: a rule or a bound a line, as JSON. */}}
 {{- define "relay.policy" -}}
 rules:
 {{- range .Values.policy.rules }}
   - {{ toJson . }}
+{{- end }}
+{{- with .Values.policy.bounds }}
+bounds:
+{{- range . }}
+  - {{ toJson . }}
+{{- end }}
 {{- end }}
 {{- end }}
 
@@ -168,6 +174,9 @@ rules:
 {{- end -}}
 {{- if and .Values.policy.rules .Values.policy.existingConfigMap -}}
 {{- fail "policy.existingConfigMap: is not used, since policy.rules has the policy; give one of the two" -}}
+{{- end -}}
+{{- if and .Values.policy.bounds (not .Values.policy.rules) -}}
+{{- fail "policy.bounds: go with policy.rules, which is empty; give rules, or write the bounds into the policy of policy.existingConfigMap" -}}
 {{- end -}}
 {{- if not (or .Values.sealing.existingSecret (dig "sealing" "keyring" "" $config)) -}}
 {{- if dig "defaults" "sealing" false $config -}}
