@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 from collections import Counter
@@ -23,6 +24,7 @@ from relay.store.codec.contents import Contents
 from relay.store.keys import KeyNames
 from relay.store.partitions.carrying import Carrier
 from relay.store.partitions.layouts import RedisLayouts
+from relay.store.partitions.moves import RedisMoves
 from relay.store.partitions.recurrences import RedisRecurrences
 from relay.store.partitions.timers import PartitionedTimers
 from relay.store.server.blocking import BlockingServer
@@ -34,6 +36,7 @@ from relay.trust.keyring import FileKeyring
 from tests.keyspace import Keyspace
 from tests.servers import RunningServer
 from tests.settlements import end_of
+from tests.store.moving import nothing
 
 SECOND = 1_000_000
 LATER = 4_000_000_000 * SECOND
@@ -262,6 +265,37 @@ async def test_dead_letters_that_come_and_go_beside_the_copying(desk: Desk) -> N
         ]
         assert found == [*others[1:], name]
     assert desk.count()[Sealed.DEAD_LETTERS] == Counter({"k2": len(DEAD)})
+
+
+@pytest.mark.parametrize("moves_at", [1, 2, 3])
+async def test_a_topic_that_moves_beside_it(desk: Desk, moves_at: int) -> None:
+    """It gets twice the partitions before the first partition is looked at, after it, or before the next one
+    is: what has moved gets the key, too."""
+    loop, looks = asyncio.get_running_loop(), 0
+    moves = RedisMoves(desk.server, desk.layouts, Carrier(desk.server))
+
+    async def move() -> None:
+        layout = await desk.layouts.ask(desk.topic)
+        moving = await moves.begin(desk.topic, 2 * layout.count)
+        assert moving.towards
+        await moves.run(moving, nothing)
+
+    def run() -> None:
+        with BulkStore(BlockingServer(desk.url)) as store:
+            ask = store.server.ask
+
+            def raced(command: str, *arguments: Any) -> Any:
+                nonlocal looks
+                looks += command == "HSCAN"
+                if looks == moves_at and command == "HSCAN":
+                    asyncio.run_coroutine_threadsafe(move(), loop).result()
+                return ask(command, *arguments)
+
+            store.server.ask = raced  # type: ignore[method-assign]
+            Resealing(store).rotate(desk.topic, desk.both, "k2")
+
+    await asyncio.to_thread(run)
+    assert desk.count() == NEW
 
 
 async def test_two_runs_do_not_mix_their_copies(desk: Desk) -> None:
