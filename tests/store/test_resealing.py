@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from relay.core.errors import StoreRefused
+from relay.core.errors import StoreFull, StoreRefused
 from relay.core.outcomes import ClaimRequest, Limits, Verb
 from relay.core.recurring.recurrence import Recurrence, Standing
 from relay.core.recurring.rule import Rule
@@ -34,7 +34,7 @@ from relay.store.timeline.topics import RedisTopics
 from relay.store.verbs import reseal
 from relay.trust.keyring import FileKeyring
 from tests.keyspace import Keyspace
-from tests.servers import RunningServer
+from tests.servers import RunningServer, start_server
 from tests.settlements import end_of
 from tests.store.moving import nothing
 
@@ -296,6 +296,56 @@ async def test_a_topic_that_moves_beside_it(desk: Desk, moves_at: int) -> None:
 
     await asyncio.to_thread(run)
     assert desk.count() == NEW
+
+
+async def test_no_copy_outlives_its_letters(desk: Desk) -> None:
+    """A run is killed while it copies, and the letters are purged before the next run: what was purged lies
+    nowhere."""
+    with BulkStore(BlockingServer(desk.url)) as store:
+        call = store.call
+
+        def mortal(each: Any) -> Any:
+            if each.verb == "reseal/swap":
+                raise Killed
+            return call(each)
+
+        store.call = mortal  # type: ignore[assignment, method-assign]
+        with pytest.raises(Killed):
+            Resealing(store).rotate(desk.topic, desk.both, "k2")
+    assert await copies(desk)
+    for where in desk.partitions:
+        key = desk.server.keys.key("dead", where)
+        for entry, _ in await desk.server.ask("XRANGE", key, "-", "+"):
+            await desk.topics.purge(where, [entry.decode()])
+    desk.rotate()
+    assert not await copies(desk)
+
+
+async def test_a_copy_does_not_fill_redis(tmp_path: Path) -> None:
+    """Redis is full before the letters are copied: what was copied of them is removed again."""
+    with start_server("valkey") as own:
+        desk = Desk(own.url, "orders", contents(tmp_path, "k1"), contents(tmp_path, "k2", "k1"), 1)
+        await desk.fill()
+        before = await desk.held()
+        with own.client() as operator, BulkStore(BlockingServer(own.url)) as store:
+            call = store.call
+
+            def filled(each: Any) -> Any:
+                if each.verb == "reseal/copy":
+                    operator.config_set("maxmemory", 1)
+                return call(each)
+
+            store.call = filled  # type: ignore[assignment, method-assign]
+            with pytest.raises(StoreFull):
+                Resealing(store).rotate(desk.topic, desk.both, "k2")
+        assert not await copies(desk)
+        assert await desk.held() == before
+        await desk.server.aclose()
+
+
+async def copies(desk: Desk) -> list[str]:
+    keys = [desk.server.keys.key("copy", where) for where in desk.partitions]
+    return [key for key in keys if await desk.server.ask("EXISTS", key)]
 
 
 async def test_two_runs_do_not_mix_their_copies(desk: Desk) -> None:

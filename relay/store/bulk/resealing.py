@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from time import monotonic, sleep
 
-from relay.core.errors import OtherLayout, StoreRefused
+from relay.core.errors import OtherLayout, StoreFull, StoreRefused
 from relay.core.partitions import Layout
 from relay.core.timers import Content
 from relay.core.trust.sealing import DoesNotOpen
@@ -39,6 +39,9 @@ PASSES = 10
 
 PLAIN = ""
 """In the place of a key's id: what is not sealed."""
+
+NOBODY = ""
+"""In the place of the run that copies."""
 
 TAKEN = "another `relay seal rotate` has begun on the same topic; let one of them end"
 BUSY = "contents with old keys keep coming: does every relay seal with the new key? Then run it again"
@@ -123,7 +126,13 @@ class _Pass:
         self._exchange(Sealed.TIMERS, "payloads", self._again, reseal.contents)
         self._exchange(Sealed.RECURRENCES, "rules", self._recurrence, reseal.rules)
         if any(self._again(*each) is not None for _, *each in self._dead()):
-            self._copy_letters()
+            try:
+                self._copy_letters()
+            except StoreFull:
+                self._forget_copy()  # it may be what fills Redis
+                raise
+        elif self._server.ask("TYPE", self._server.keys.key("copy", self._partition)) != b"none":
+            self._forget_copy()  # of a run that was killed; by now the letters may be purged
 
     def _exchange(
         self,
@@ -176,6 +185,9 @@ class _Pass:
         """The letters behind an entry: the entry's id, the timer's, the content."""
         for entry, letter in _entries(self._server, "dead", self._partition, after):
             yield entry, letter.get(b"timer_id", b""), letter.get(b"envelope", b"")
+
+    def _forget_copy(self) -> None:
+        self._call(reseal.begin(self._partition, NOBODY))
 
     def _copy_letters(self) -> None:
         run, last, word, changed = secrets.token_hex(8), b"", b"BEHIND", 0
