@@ -9,6 +9,7 @@ import anyio
 import pytest
 
 from relay.api.people.actions import Actions
+from relay.api.people.policy_record import PolicyRecord
 from relay.core.errors import InvalidField, OpenOutcome
 from relay.core.trust.actions import Action, joined
 from relay.core.trust.principals import Principal, caller
@@ -158,3 +159,22 @@ async def test_what_was_not_expected_is_said_behind_it(record: Record) -> None:
         action.after = "paused"
     (said,) = await record.entries()
     assert (said.began, said.before, said.outcome, said.after) == ("", "", "OK", "paused")
+
+
+async def test_a_policy_that_can_t_be_recorded_is_recorded_later(
+    record: Record, caplog: pytest.LogCaptureFixture
+) -> None:
+    """That it is not yet is one line of the log, however often it is tried."""
+    await record.server.ask("SET", record.server.keys.actions, "x")
+    policies = PolicyRecord()
+    policies.hear("policy.yaml", "sha256:1")
+    recording = asyncio.create_task(policies.run(record.actions))
+    with anyio.fail_after(30):
+        while not caplog.records:
+            await anyio.sleep(0.01)
+        await record.server.ask("DEL", record.server.keys.actions)
+        while not await record.entries():
+            await anyio.sleep(0.01)
+    recording.cancel()
+    assert ["recorded later" in line.getMessage() for line in caplog.records] == [True]
+    assert await record.said() == [("", "OK", "sha256:1")]
