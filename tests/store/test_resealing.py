@@ -298,6 +298,54 @@ async def test_a_topic_that_moves_beside_it(desk: Desk, moves_at: int) -> None:
     assert desk.count() == NEW
 
 
+async def test_letters_that_are_trimmed_all_the_time(desk: Desk) -> None:
+    """A death beside each call takes the oldest letter with it: the copy is not compared from its beginning
+    each time, which would never end."""
+    layout = await desk.layouts.ask(desk.topic)
+    where, verbs = layout.partition(DEAD[0]), list[str]()
+    with BulkStore(BlockingServer(desk.url)) as store, BulkStore(BlockingServer(desk.url)) as other:
+        key, call = desk.server.keys.key("dead", where), store.call
+
+        def raced(each: Any) -> Any:
+            if each.topic == where and each.verb in ("reseal/copy", "reseal/drop") and len(verbs) < 20:
+                verbs.append(each.verb)
+                ((entry, fields),) = other.server.ask("XRANGE", key, "-", "+", "COUNT", 1)
+                if each.verb == "reseal/drop" or len(verbs) == 1:
+                    other.server.ask("XADD", key, "*", *fields)
+                    answer = call(each)
+                    other.server.ask("XDEL", key, entry)
+                    return answer
+            return call(each)
+
+        store.call = raced  # type: ignore[assignment, method-assign]
+        Resealing(store).rotate(desk.topic, desk.both, "k2")
+    assert set(verbs) == {"reseal/copy"}
+    assert desk.count()[Sealed.DEAD_LETTERS] == Counter({"k2": len(DEAD)})
+
+
+async def test_a_letter_that_goes_from_the_midst_of_the_copy(desk: Desk) -> None:
+    """One dies and is copied, and is purged as the next one dies."""
+    layout = await desk.layouts.ask(desk.topic)
+    where, swaps, verbs = layout.partition(DEAD[0]), 0, set[str]()
+    with BulkStore(BlockingServer(desk.url)) as store, BulkStore(BlockingServer(desk.url)) as other:
+        key, call = desk.server.keys.key("dead", where), store.call
+
+        def raced(each: Any) -> Any:
+            nonlocal swaps
+            verbs.add(each.verb)
+            if each.verb == "reseal/swap" and each.topic == where and (swaps := swaps + 1) <= 2:
+                ((entry, fields),) = other.server.ask("XREVRANGE", key, "+", "-", "COUNT", 1)
+                other.server.ask("XADD", key, "*", *fields)
+                if swaps == 2:
+                    other.server.ask("XDEL", key, entry)
+            return call(each)
+
+        store.call = raced  # type: ignore[assignment, method-assign]
+        Resealing(store).rotate(desk.topic, desk.both, "k2")
+    assert "reseal/drop" in verbs
+    assert desk.count()[Sealed.DEAD_LETTERS] == Counter({"k2": len(DEAD) + 1})
+
+
 async def test_no_copy_outlives_its_letters(desk: Desk) -> None:
     """A run is killed while it copies, and the letters are purged before the next run: what was purged lies
     nowhere."""
