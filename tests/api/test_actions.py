@@ -91,7 +91,7 @@ async def test_an_action_waits_a_moment_for_its_entry() -> None:
             actions = Actions(store, unwritten=lambda: unwritten.append(1))
             await server.ask("PING")
             away.freeze()
-            with anyio.fail_after(9.0):
+            with anyio.fail_after(15.0):
                 async with actions.record(*PAUSE) as action:
                     await action.begin("not paused")
             away.thaw()

@@ -291,7 +291,7 @@ async def test_a_topic_that_moves_beside_it(desk: Desk, moves_at: int) -> None:
                     asyncio.run_coroutine_threadsafe(move(), loop).result()
                 return ask(command, *arguments)
 
-            store.server.ask = raced  # type: ignore[method-assign]
+            store.server.ask = raced  # type: ignore[assignment, method-assign]
             Resealing(store).rotate(desk.topic, desk.both, "k2")
 
     await asyncio.to_thread(run)

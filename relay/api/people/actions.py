@@ -19,7 +19,7 @@ from relay.core.trust.actions import DONE, RELAY, TAKE_OVER_POLICY, Action, Acti
 from relay.core.trust.principals import Principal, caller
 from relay.core.trust.verbs import AccessVerb
 
-PATIENCE = 2.0
+PATIENCE = 3.0
 """Seconds for which an action waits for its entry, and no longer: who pauses a topic may be in a hurry."""
 
 SAID = ("principal", "verb", "method", "topic", "thing", "note", "before", "after", "outcome", "began")
