@@ -19,6 +19,7 @@ from relay.store.server.server import Server
 from relay.store.timeline.actions import RedisActions
 from tests.keyspace import Keyspace
 from tests.servers import RunningServer, start_server
+from tests.worlds.waiting import until
 
 PAUSE = (AccessVerb.OPERATE, "PauseTopic", "orders")
 
@@ -169,12 +170,9 @@ async def test_a_policy_that_can_t_be_recorded_is_recorded_later(
     policies = PolicyRecord()
     policies.hear("policy.yaml", "sha256:1")
     recording = asyncio.create_task(policies.run(record.actions))
-    with anyio.fail_after(30):
-        while not caplog.records:
-            await anyio.sleep(0.01)
-        await record.server.ask("DEL", record.server.keys.actions)
-        while not await record.entries():
-            await anyio.sleep(0.01)
+    await until(lambda: caplog.records, "it is said")
+    await record.server.ask("DEL", record.server.keys.actions)
+    await until(record.entries, "it is recorded")
     recording.cancel()
     assert ["recorded later" in line.getMessage() for line in caplog.records] == [True]
     assert await record.said() == [("", "OK", "sha256:1")]
