@@ -8,7 +8,6 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
-import anyio
 from google.rpc import code_pb2
 
 from relay.api.errors import kind
@@ -18,9 +17,6 @@ from relay.core.trust.access import EVERY_TOPIC
 from relay.core.trust.actions import DONE, RELAY, TAKE_OVER_POLICY, Action, ActionStore
 from relay.core.trust.principals import Principal, caller
 from relay.core.trust.verbs import AccessVerb
-
-PATIENCE = 3.0
-"""Seconds for which an action waits for its entry, and no longer: who pauses a topic may be in a hurry."""
 
 SAID = ("principal", "verb", "method", "topic", "thing", "note", "before", "after", "outcome", "began")
 """What the relay's log says of an entry that the action log lacks."""
@@ -61,13 +57,14 @@ class Actions:  # see 0110
         if self._store is None:
             return ""
         try:
-            with anyio.fail_after(PATIENCE):
-                return await self._store.append(action)
-        except (StoreError, TimeoutError) as failure:
+            return await self._store.append(action)
+        except StoreError as failure:
             self._unwritten()
             said = {name: text for name in SAID if (text := getattr(action, name))}
-            said["reason"] = str(failure) or f"Redis did not answer within {PATIENCE:g} s"
-            log.error("the action log can't be written, and lacks this entry", extra=said)
+            log.error(
+                "the action log can't be written, and lacks this entry",
+                extra={**said, "reason": str(failure)},
+            )
             return ""
 
     async def took_over_policy(self, path: str, digest: str) -> None:
