@@ -22,7 +22,7 @@ from relay.listeners import Listeners, listeners_by
 from relay.settings import Settings
 from relay.store.server.server import Server
 from relay.store.timeline.actions import RedisActions
-from relay.telemetry.metrics.catalogue import DENIED, HELD_BACK, OVER_BOUND
+from relay.telemetry.metrics.catalogue import ACTIONS_UNWRITTEN, DENIED, HELD_BACK, OVER_BOUND
 from relay.telemetry.metrics.instruments import Instruments
 from relay.telemetry.metrics.provider import Metrics
 from relay.trust.files import Watch
@@ -95,4 +95,8 @@ def access_by(
 def actions_by(settings: Settings, server: Server, count: Instruments) -> Actions:
     """What records what people do."""
     keeps, trimmed = settings.action_log_max_length, ActionTrims(count, SystemClock())
-    return Actions(RedisActions(server, keeps=keeps, trimmed=trimmed), platform.node())
+    return Actions(
+        RedisActions(server, keeps=keeps, trimmed=trimmed),
+        platform.node(),
+        unwritten=partial(count.count, ACTIONS_UNWRITTEN),
+    )

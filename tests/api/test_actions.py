@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator
 
+import anyio
 import pytest
 
 from relay.api.people.actions import Actions
-from relay.core.errors import InvalidField, OpenOutcome, WrongKeyType
+from relay.api.people.policy_record import PolicyRecord
+from relay.core.errors import InvalidField, OpenOutcome
 from relay.core.trust.actions import Action, joined
 from relay.core.trust.principals import Principal, caller
 from relay.core.trust.verbs import AccessVerb
@@ -17,7 +18,8 @@ from relay.store.keys import KeyNames
 from relay.store.server.server import Server
 from relay.store.timeline.actions import RedisActions
 from tests.keyspace import Keyspace
-from tests.servers import RunningServer
+from tests.servers import RunningServer, start_server
+from tests.worlds.waiting import until
 
 PAUSE = (AccessVerb.OPERATE, "PauseTopic", "orders")
 
@@ -27,7 +29,11 @@ class Record:
 
     def __init__(self, server: Server) -> None:
         self.server, self.store = server, RedisActions(server)
-        self.actions = Actions(self.store, "pod-1")
+        self.actions = Actions(self.store, "pod-1", unwritten=self.count)
+        self.unwritten = 0
+
+    def count(self) -> None:
+        self.unwritten += 1
 
     async def entries(self) -> list[Action]:
         return [each async for each in self.store.behind("0-0")]
@@ -57,19 +63,41 @@ async def test_an_action_is_said_twice(record: Record) -> None:
     assert {began.principal, ended.principal} == {"token:alice"}
 
 
-async def test_what_can_t_be_recorded_does_not_happen(record: Record) -> None:
-    await record.server.ask("SET", record.server.keys.actions, "x")
-    happened = False
+async def test_an_action_log_that_can_t_be_written_stops_nobody(
+    record: Record, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What it lacks is counted, and stands in the relay's log with all that it would have said."""
+    key = record.server.keys.actions
+    await record.server.ask("SET", key, "x")
+    async with record.actions.record(*PAUSE, note="why") as action:
+        await action.begin("not paused")
+        (line,) = caplog.records
+        assert (line.levelname, record.unwritten) == ("ERROR", 1)
+        said = {name: line.__dict__[name] for name in ("principal", "method", "topic", "note", "before")}
+        assert list(said.values()) == ["anonymous", "PauseTopic", "orders", "why", "not paused"]
+        assert key in line.__dict__["reason"]
+        await record.server.ask("DEL", key)
+        await action.begin("not paused")
+        action.after = "paused"
+    assert await record.said() == [("not paused", "OK", "paused")]
+    assert record.unwritten == 1
 
-    async def call() -> None:
-        nonlocal happened
-        async with record.actions.record(*PAUSE) as action:
-            await action.begin("not paused")
-            happened = True
 
-    with pytest.raises(WrongKeyType):
-        await call()
-    assert not happened
+async def test_an_action_waits_a_moment_for_its_entry() -> None:
+    """The node of the log hangs: the caller has time left for what the call is for. An entry that was given
+    up is not written afterwards."""
+    with start_server("valkey") as away:
+        async with Server(away.url, connections=1, timeout=60.0) as server:
+            store, unwritten = RedisActions(server), []
+            actions = Actions(store, unwritten=lambda: unwritten.append(1))
+            await server.ask("PING")
+            away.freeze()
+            with anyio.fail_after(15.0):
+                async with actions.record(*PAUSE) as action:
+                    await action.begin("not paused")
+            away.thaw()
+            assert [each async for each in store.backwards()] == []
+    assert len(unwritten) == 2
 
 
 async def test_a_call_that_was_cut_off_stays_open(record: Record) -> None:
@@ -108,15 +136,14 @@ async def test_an_end_that_can_t_be_said_fails_nothing(
 ) -> None:
     """The effect has happened; the action stays open, and the log says how it ended."""
     key = record.server.keys.actions
-    with caplog.at_level(logging.WARNING):
-        async with record.actions.record(*PAUSE) as action:
-            await action.begin("not paused")
-            await record.server.ask("RENAME", key, f"{key}:aside")
-            await record.server.ask("SET", key, "x")
-            action.after = "paused"
+    async with record.actions.record(*PAUSE) as action:
+        await action.begin("not paused")
+        await record.server.ask("RENAME", key, f"{key}:aside")
+        await record.server.ask("SET", key, "x")
+        action.after = "paused"
     (line,) = caplog.records
-    assert "does not say how" in line.getMessage()
     assert (line.__dict__["outcome"], line.__dict__["method"]) == ("OK", "PauseTopic")
+    assert line.__dict__["began"]
 
 
 async def test_what_changes_nothing_is_not_recorded(record: Record) -> None:
@@ -133,3 +160,19 @@ async def test_what_was_not_expected_is_said_behind_it(record: Record) -> None:
         action.after = "paused"
     (said,) = await record.entries()
     assert (said.began, said.before, said.outcome, said.after) == ("", "", "OK", "paused")
+
+
+async def test_a_policy_that_can_t_be_recorded_is_recorded_later(
+    record: Record, caplog: pytest.LogCaptureFixture
+) -> None:
+    """That it is not yet is one line of the log, however often it is tried."""
+    await record.server.ask("SET", record.server.keys.actions, "x")
+    policies = PolicyRecord()
+    policies.hear("policy.yaml", "sha256:1")
+    recording = asyncio.create_task(policies.run(record.actions))
+    await until(lambda: caplog.records, "it is said")
+    await record.server.ask("DEL", record.server.keys.actions)
+    await until(record.entries, "it is recorded")
+    recording.cancel()
+    assert ["recorded later" in line.getMessage() for line in caplog.records] == [True]
+    assert await record.said() == [("", "OK", "sha256:1")]

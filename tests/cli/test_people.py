@@ -193,3 +193,12 @@ def test_follow(record: Record) -> None:
         finally:
             tail.send_signal(signal.SIGINT)
         assert tail.wait(60) == 0
+
+
+def test_an_action_that_has_ended_is_no_open_one_at_the_end_of_a_page(record: Record) -> None:
+    """The entry that says how it ended is the next one."""
+    first, second = record.done(PAUSE, "paused"), record.done(RUN, "due now")
+    (line,) = record.lines("--from", "0-0", "--limit", "1")
+    assert (line["entry"], line["outcome"]) == (first, "OK")
+    (line,) = record.lines("--from", first, "--limit", "1")
+    assert (line["entry"], line["outcome"]) == (second, "OK")

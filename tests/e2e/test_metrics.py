@@ -32,7 +32,8 @@ DISPATCHED = {
 }
 RARE = {"relay_journal_trimmed_total", "relay_store_errors_total"}
 RARE |= {"relay_list_returned_total", "relay_stream_dropped_total", "relay_timers_parked_total"}
-RARE |= {"relay_actions_trimmed_total"}
+RARE |= {"relay_actions_trimmed_total", "relay_actions_unwritten_total"}
+RARE |= {"relay_files_refused_total", "relay_calls_over_bound_total"}
 """What no traffic of `test_numbers` brings about; `test_redis_away` has the latter."""
 
 COUNTED: Mapping[str, float] = {

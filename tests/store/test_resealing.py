@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 from collections import Counter
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from relay.core.errors import StoreRefused
+from relay.core.errors import StoreFull, StoreRefused
 from relay.core.outcomes import ClaimRequest, Limits, Verb
 from relay.core.recurring.recurrence import Recurrence, Standing
 from relay.core.recurring.rule import Rule
@@ -23,6 +24,7 @@ from relay.store.codec.contents import Contents
 from relay.store.keys import KeyNames
 from relay.store.partitions.carrying import Carrier
 from relay.store.partitions.layouts import RedisLayouts
+from relay.store.partitions.moves import RedisMoves
 from relay.store.partitions.recurrences import RedisRecurrences
 from relay.store.partitions.timers import PartitionedTimers
 from relay.store.server.blocking import BlockingServer
@@ -32,8 +34,9 @@ from relay.store.timeline.topics import RedisTopics
 from relay.store.verbs import reseal
 from relay.trust.keyring import FileKeyring
 from tests.keyspace import Keyspace
-from tests.servers import RunningServer
+from tests.servers import RunningServer, start_server
 from tests.settlements import end_of
+from tests.store.moving import nothing
 
 SECOND = 1_000_000
 LATER = 4_000_000_000 * SECOND
@@ -262,6 +265,135 @@ async def test_dead_letters_that_come_and_go_beside_the_copying(desk: Desk) -> N
         ]
         assert found == [*others[1:], name]
     assert desk.count()[Sealed.DEAD_LETTERS] == Counter({"k2": len(DEAD)})
+
+
+@pytest.mark.parametrize("moves_at", [1, 2, 3])
+async def test_a_topic_that_moves_beside_it(desk: Desk, moves_at: int) -> None:
+    """It gets twice the partitions before the first partition is looked at, after it, or before the next one
+    is: what has moved gets the key, too."""
+    loop, looks = asyncio.get_running_loop(), 0
+    moves = RedisMoves(desk.server, desk.layouts, Carrier(desk.server))
+
+    async def move() -> None:
+        layout = await desk.layouts.ask(desk.topic)
+        moving = await moves.begin(desk.topic, 2 * layout.count)
+        assert moving.towards
+        await moves.run(moving, nothing)
+
+    def run() -> None:
+        with BulkStore(BlockingServer(desk.url)) as store:
+            ask = store.server.ask
+
+            def raced(command: str, *arguments: Any) -> Any:
+                nonlocal looks
+                looks += command == "HSCAN"
+                if looks == moves_at and command == "HSCAN":
+                    asyncio.run_coroutine_threadsafe(move(), loop).result()
+                return ask(command, *arguments)
+
+            store.server.ask = raced  # type: ignore[assignment, method-assign]
+            Resealing(store).rotate(desk.topic, desk.both, "k2")
+
+    await asyncio.to_thread(run)
+    assert desk.count() == NEW
+
+
+async def test_letters_that_are_trimmed_all_the_time(desk: Desk) -> None:
+    """A death beside each call takes the oldest letter with it: the copy is not compared from its beginning
+    each time, which would never end."""
+    layout = await desk.layouts.ask(desk.topic)
+    where, verbs = layout.partition(DEAD[0]), list[str]()
+    with BulkStore(BlockingServer(desk.url)) as store, BulkStore(BlockingServer(desk.url)) as other:
+        key, call = desk.server.keys.key("dead", where), store.call
+
+        def raced(each: Any) -> Any:
+            if each.topic == where and each.verb in ("reseal/copy", "reseal/drop") and len(verbs) < 20:
+                verbs.append(each.verb)
+                ((entry, fields),) = other.server.ask("XRANGE", key, "-", "+", "COUNT", 1)
+                if each.verb == "reseal/drop" or len(verbs) == 1:
+                    other.server.ask("XADD", key, "*", *fields)
+                    answer = call(each)
+                    other.server.ask("XDEL", key, entry)
+                    return answer
+            return call(each)
+
+        store.call = raced  # type: ignore[assignment, method-assign]
+        Resealing(store).rotate(desk.topic, desk.both, "k2")
+    assert set(verbs) == {"reseal/copy"}
+    assert desk.count()[Sealed.DEAD_LETTERS] == Counter({"k2": len(DEAD)})
+
+
+async def test_a_letter_that_goes_from_the_midst_of_the_copy(desk: Desk) -> None:
+    """One dies and is copied, and is purged as the next one dies."""
+    layout = await desk.layouts.ask(desk.topic)
+    where, swaps, verbs = layout.partition(DEAD[0]), 0, set[str]()
+    with BulkStore(BlockingServer(desk.url)) as store, BulkStore(BlockingServer(desk.url)) as other:
+        key, call = desk.server.keys.key("dead", where), store.call
+
+        def raced(each: Any) -> Any:
+            nonlocal swaps
+            verbs.add(each.verb)
+            if each.verb == "reseal/swap" and each.topic == where and (swaps := swaps + 1) <= 2:
+                ((entry, fields),) = other.server.ask("XREVRANGE", key, "+", "-", "COUNT", 1)
+                other.server.ask("XADD", key, "*", *fields)
+                if swaps == 2:
+                    other.server.ask("XDEL", key, entry)
+            return call(each)
+
+        store.call = raced  # type: ignore[assignment, method-assign]
+        Resealing(store).rotate(desk.topic, desk.both, "k2")
+    assert "reseal/drop" in verbs
+    assert desk.count()[Sealed.DEAD_LETTERS] == Counter({"k2": len(DEAD) + 1})
+
+
+async def test_no_copy_outlives_its_letters(desk: Desk) -> None:
+    """A run is killed while it copies, and the letters are purged before the next run: what was purged lies
+    nowhere."""
+    with BulkStore(BlockingServer(desk.url)) as store:
+        call = store.call
+
+        def mortal(each: Any) -> Any:
+            if each.verb == "reseal/swap":
+                raise Killed
+            return call(each)
+
+        store.call = mortal  # type: ignore[assignment, method-assign]
+        with pytest.raises(Killed):
+            Resealing(store).rotate(desk.topic, desk.both, "k2")
+    assert await copies(desk)
+    for where in desk.partitions:
+        key = desk.server.keys.key("dead", where)
+        for entry, _ in await desk.server.ask("XRANGE", key, "-", "+"):
+            await desk.topics.purge(where, [entry.decode()])
+    desk.rotate()
+    assert not await copies(desk)
+
+
+async def test_a_copy_does_not_fill_redis(tmp_path: Path) -> None:
+    """Redis is full before the letters are copied: what was copied of them is removed again."""
+    with start_server("valkey") as own:
+        desk = Desk(own.url, "orders", contents(tmp_path, "k1"), contents(tmp_path, "k2", "k1"), 1)
+        await desk.fill()
+        before = await desk.held()
+        with own.client() as operator, BulkStore(BlockingServer(own.url)) as store:
+            call = store.call
+
+            def filled(each: Any) -> Any:
+                if each.verb == "reseal/copy":
+                    operator.config_set("maxmemory", 1)
+                return call(each)
+
+            store.call = filled  # type: ignore[assignment, method-assign]
+            with pytest.raises(StoreFull):
+                Resealing(store).rotate(desk.topic, desk.both, "k2")
+        assert not await copies(desk)
+        assert await desk.held() == before
+        await desk.server.aclose()
+
+
+async def copies(desk: Desk) -> list[str]:
+    keys = [desk.server.keys.key("copy", where) for where in desk.partitions]
+    return [key for key in keys if await desk.server.ask("EXISTS", key)]
 
 
 async def test_two_runs_do_not_mix_their_copies(desk: Desk) -> None:

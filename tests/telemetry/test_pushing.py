@@ -15,6 +15,7 @@ from relay.core.timers import TopicStats
 from relay.telemetry.metrics import pushing
 from relay.telemetry.metrics.catalogue import (
     ACTIONS_TRIMMED,
+    ACTIONS_UNWRITTEN,
     ALL,
     CLAIMED,
     CLOCK_STEPPED_BACK,
@@ -25,11 +26,13 @@ from relay.telemetry.metrics.catalogue import (
     EXPIRED,
     FILES_REFUSED,
     FILES_TAKEN_OVER,
+    HELD_BACK,
     JOURNAL_TRIMMED,
     LATENESS,
     LEFT_OUT,
     MOVED,
     ORPHANS,
+    OVER_BOUND,
     PARKED,
     PROMOTED,
     REDRIVEN,
@@ -109,6 +112,9 @@ def traffic(metrics: Metrics) -> None:
     count.count(UNAUTHENTICATED, "grpc")
     count.count(DENIED, "read")
     count.count(ACTIONS_TRIMMED)
+    count.count(OVER_BOUND, "token:shop", "max_calls")
+    count.count(HELD_BACK, "token:shop", n=0.1)
+    count.count(ACTIONS_UNWRITTEN)
     count.count(PARKED, "orders")
     count.count(FILES_TAKEN_OVER, "policy_file")
     count.count(FILES_REFUSED, "policy_file")

@@ -14,7 +14,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from relay import app
+from relay import app, callers
 from relay.api.access import Access
 from relay.core.trust.access import AccessPolicy, AccessRule
 from relay.core.trust.globs import Glob
@@ -61,7 +61,7 @@ class Whole:
 @asynccontextmanager
 async def whole(valkey: RunningServer, topic: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Whole]:
     access, anywhere = Access(), {"listen": "127.0.0.1:0"}
-    monkeypatch.setattr(app, "access_by", lambda *_: access)
+    monkeypatch.setattr(callers, "access_by", lambda *_: access)
     settings = Settings.model_validate(
         {
             "redis": {"url": valkey.url},

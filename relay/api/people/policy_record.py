@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 
 import anyio
@@ -11,6 +12,9 @@ from relay.core.errors import ServiceError
 
 PAUSE = 1.0
 """Seconds between two tries while Redis is away."""
+
+
+log = logging.getLogger(__name__)
 
 
 class PolicyRecord:
@@ -28,6 +32,7 @@ class PolicyRecord:
 
     async def run(self, actions: Actions) -> None:
         """Record until cancelled; what Redis does not take is tried again."""
+        failing = False
         while True:
             await self._news.wait()
             self._news = anyio.Event()
@@ -35,5 +40,12 @@ class PolicyRecord:
                 try:
                     await actions.took_over_policy(*self._heard[0])
                     self._heard.popleft()
-                except ServiceError:
+                    failing = False
+                except ServiceError as failure:
+                    if not failing:
+                        log.warning(
+                            "the action log can't be written; a policy in force is recorded later",
+                            extra={"reason": str(failure)},
+                        )
+                    failing = True
                     await anyio.sleep(PAUSE)

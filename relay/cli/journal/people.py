@@ -78,11 +78,11 @@ async def _first(
     if after is not None:
         last = checked("from", after)
         async for each in store.behind(last):
-            last = each.entry
             if wanted.matches(each):
+                if len(joined([*entries, each])) > limit:  # not sooner: the end of the last one may follow
+                    break
                 entries.append(each)
-            if len(joined(entries)) >= limit:
-                break
+            last = each.entry
         return last, joined(entries)
     newest = ""
     async for each in store.backwards():

@@ -12,10 +12,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
+from time import monotonic, sleep
 
-from relay.core.errors import StoreRefused
+from relay.core.errors import OtherLayout, StoreFull, StoreRefused
+from relay.core.partitions import Layout
 from relay.core.timers import Content
 from relay.core.trust.sealing import DoesNotOpen
+from relay.store.bulk.layouts import LOOK, MOVE_WAIT, still_moves
 from relay.store.bulk.store import BulkStore
 from relay.store.codec import envelope, sealed
 from relay.store.codec.contents import Contents
@@ -36,6 +39,9 @@ PASSES = 10
 
 PLAIN = ""
 """In the place of a key's id: what is not sealed."""
+
+NOBODY = ""
+"""In the place of the run that copies."""
 
 TAKEN = "another `relay seal rotate` has begun on the same topic; let one of them end"
 BUSY = "contents with old keys keep coming: does every relay seal with the new key? Then run it again"
@@ -67,7 +73,7 @@ class Resealing:  # see 0112
         """Count contents by the id of their key, or `PLAIN`. Raises `StoreError`, and `InvalidField` for a
         topic that moves for too long."""
         found: dict[Sealed, Counter[str]] = {kind: Counter() for kind in Sealed}
-        for partition in self._store.at_rest(topic).partitions:
+        for partition in self._at_rest(topic).partitions:
             for _, stored in _hash(self._store.server, "payloads", partition):
                 found[Sealed.TIMERS][sealed.key_of(stored) or PLAIN] += 1
             for _, text in _hash(self._store.server, "rules", partition):
@@ -83,11 +89,26 @@ class Resealing:  # see 0112
         for _ in range(PASSES):
             done.closed.clear()
             before = done.changed.total()
-            for partition in self._store.at_rest(topic).partitions:
-                _Pass(self._store, partition, contents, writes, done).run()
-            if done.changed.total() == before:
+            layout = self._at_rest(topic)
+            try:
+                for partition in layout.partitions:
+                    _Pass(self._store, partition, contents, writes, done).run()
+            except OtherLayout:
+                continue
+            # What a move has carried from one partition to another may never have been met.
+            if done.changed.total() == before and self._at_rest(topic) == layout:
                 return done
         raise StoreRefused(BUSY)
+
+    def _at_rest(self, topic: str) -> Layout:
+        """The layout that Redis has now, however often it was asked before; waits while the topic moves. It
+        only reads, unlike `BulkLayouts.at_rest`."""
+        deadline = monotonic() + MOVE_WAIT
+        while (found := self._store.layouts.look_up(topic)).towards:
+            if monotonic() > deadline:
+                raise still_moves(found, MOVE_WAIT)
+            sleep(LOOK)
+        return found
 
 
 class _Pass:
@@ -105,7 +126,13 @@ class _Pass:
         self._exchange(Sealed.TIMERS, "payloads", self._again, reseal.contents)
         self._exchange(Sealed.RECURRENCES, "rules", self._recurrence, reseal.rules)
         if any(self._again(*each) is not None for _, *each in self._dead()):
-            self._copy_letters()
+            try:
+                self._copy_letters()
+            except StoreFull:
+                self._forget_copy()  # it may be what fills Redis
+                raise
+        elif self._server.ask("TYPE", self._server.keys.key("copy", self._partition)) != b"none":
+            self._forget_copy()  # of a run that was killed; by now the letters may be purged
 
     def _exchange(
         self,
@@ -158,6 +185,9 @@ class _Pass:
         """The letters behind an entry: the entry's id, the timer's, the content."""
         for entry, letter in _entries(self._server, "dead", self._partition, after):
             yield entry, letter.get(b"timer_id", b""), letter.get(b"envelope", b"")
+
+    def _forget_copy(self) -> None:
+        self._call(reseal.begin(self._partition, NOBODY))
 
     def _copy_letters(self) -> None:
         run, last, word, changed = secrets.token_hex(8), b"", b"BEHIND", 0

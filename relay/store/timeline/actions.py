@@ -6,6 +6,9 @@ import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import fields
 
+import anyio
+
+from relay.core.errors import StoreUnavailable
 from relay.core.instants import LATEST
 from relay.core.trust.actions import Action
 from relay.store.server.scripts import ignore
@@ -17,6 +20,9 @@ KEEPS = 100_000
 
 _TIME = re.compile(r"[0-9]{1,18}")
 _ENTRY = re.compile(r"[0-9]{1,19}-[0-9]{1,19}")
+
+PATIENCE = 3.0
+"""Seconds for which an action waits for an entry, and no longer: who pauses a topic may be in a hurry."""
 
 PAGE = 500
 """The entries of one reply."""
@@ -39,7 +45,11 @@ class RedisActions:
     async def append(self, action: Action, *, once: str = "") -> str:
         """See `ActionStore.append`. One script call."""
         written = [part for name in WRITTEN if (text := getattr(action, name)) for part in (name, text)]
-        entry, trimmed = await self._server.call(people.record(self._keeps, once, written))
+        try:
+            with anyio.fail_after(PATIENCE):
+                entry, trimmed = await self._server.call(people.record(self._keeps, once, written))
+        except TimeoutError:
+            raise StoreUnavailable(f"Redis did not answer within {PATIENCE:g} s") from None
         if trimmed:
             self._trimmed(trimmed)
         return str(entry, "ascii")

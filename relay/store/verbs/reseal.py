@@ -19,7 +19,7 @@ def rules(partition: str, exchanges: Sequence[Argument]) -> Call[int]:
 
 
 def begin(partition: str, run: str) -> Call[bytes]:
-    """Begin a copy of the dead letters."""
+    """Begin a copy of the dead letters. With an empty `run`, only remove one that was left."""
     return Call("reseal/begin", partition, (run,))
 
 

@@ -132,6 +132,12 @@ ACTIONS_TRIMMED = counter(
     "Entries of the action log, removed by action_log_max_length.",
     (),
 )
+ACTIONS_UNWRITTEN = counter(
+    "relay.actions.unwritten",
+    "{entry}",
+    "Entries that the action log lacks, since it could not be written; the relay's log has them.",
+    (),
+)
 UNHEARD = counter(
     "relay.wake_hints.refused",
     "{hint}",
