@@ -14,7 +14,14 @@ from relay.api.people.actions import Recording
 from relay.core import validate
 from relay.core.dispatch import Dispatch, DispatchState
 from relay.core.durability import Durability
-from relay.core.errors import InvalidField, OtherLayout, StoreRefused, TimerNotFound, WrongKeyType
+from relay.core.errors import (
+    InvalidField,
+    OtherLayout,
+    StoreRefused,
+    StoreUnavailable,
+    TimerNotFound,
+    WrongKeyType,
+)
 from relay.core.instants import LATEST
 from relay.core.ports import MAX_PER_CALL
 from relay.core.timers import NO_CONTENT, Change, Content, DeadLetter, TopicStats
@@ -69,7 +76,7 @@ class TopicCalls:
             duration = validate.delay(times.length("duration", request.duration), "duration")
         async with self._record("PauseTopic", topic, request.note) as action:
             with self._durably(topic, request.durability) as level:
-                await action.begin(brief.pause(await self._topics.stats(topic)))
+                await action.begin(await self._standing(topic, brief.pause))
                 if await self._topics.pause(topic, until=until, duration=duration) is None:
                     raise InvalidField(end or "until", "is past; give a later end, or none")
             stats = await self._engine.stats(topic)
@@ -81,7 +88,7 @@ class TopicCalls:
         topic = self._name(AccessVerb.OPERATE, request.topic)
         async with self._record("ResumeTopic", topic, request.note) as action:
             with self._durably(topic, request.durability) as level:
-                await action.begin(brief.pause(await self._topics.stats(topic)))
+                await action.begin(await self._standing(topic, brief.pause))
                 await self._topics.resume(topic)
             stats = await self._engine.stats(topic)
             action.after = brief.pause(stats)
@@ -91,7 +98,7 @@ class TopicCalls:
         """Begin to move a topic into another number of partitions. Raises `InvalidField`."""
         topic = self._name(AccessVerb.OPERATE, request.topic)
         async with self._record("ReshardTopic", topic, request.note) as action:
-            await action.begin(brief.partitions(await self._topics.stats(topic)))
+            await action.begin(await self._standing(topic, brief.partitions))
             await self._engine.reshard(topic, request.partitions, rate=request.max_rate)
             stats = await self._engine.stats(topic)
             action.after = brief.partitions(stats)
@@ -123,7 +130,7 @@ class TopicCalls:
         dead_ids = _dead_ids(request.dead_ids)
         async with self._record("RedriveDeadLetters", topic, request.note, brief.names(dead_ids)) as action:
             with self._durably(topic, request.durability) as level:
-                await action.begin(brief.dead(await self._topics.stats(topic)))
+                await action.begin(await self._standing(topic, brief.dead))
                 changes = await self._engine.redrive(topic, dead_ids)
             action.after = ", ".join(
                 f"{count} {REDRIVEN_WORDS[change]}" for change, count in Counter(changes).items()
@@ -138,10 +145,18 @@ class TopicCalls:
         dead_ids = _dead_ids(request.dead_ids)
         async with self._record("PurgeDeadLetters", topic, request.note, brief.names(dead_ids)) as action:
             with self._durably(topic, request.durability) as level:
-                await action.begin(brief.dead(await self._topics.stats(topic)))
+                await action.begin(await self._standing(topic, brief.dead))
                 purged = await self._topics.purge(topic, dead_ids)
             action.after = f"{purged} purged"
         return pb.PurgeDeadLettersResponse(purged=purged, reached=replies.reached(level))
+
+    async def _standing(self, topic: str, said: Callable[[TopicStats], str]) -> str:
+        """How a topic stands. While a node of a Cluster is away nobody knows, and what can be done at the
+        others is done all the same."""
+        try:
+            return said(await self._topics.stats(topic))
+        except StoreUnavailable:
+            return brief.UNKNOWN
 
     def _durably(self, topic: str, asked: str) -> AbstractContextManager[Durability]:
         return self._engine.durably(topic, translate.durability(asked))

@@ -15,11 +15,15 @@ from google.protobuf import message_factory
 from google.protobuf.descriptor import MethodDescriptor
 
 from relay.client.calls.channel import METHODS as CLIENT
+from relay.core.errors import StoreUnavailable
 from relay.core.trust.actions import Action
 from relay.core.trust.verbs import AccessVerb
 from relay.store.keys import KeyNames
+from relay.store.partitions.topics import PartitionedTopics
 from relay.store.server.server import Server
 from relay.store.timeline.actions import RedisActions
+from relay.v1.topic_service_pb2 import PurgeDeadLettersRequest
+from relay.v1.topic_service_pb2_grpc import TopicServiceStub
 from tests.keyspace import Keyspace
 from tests.servers import RunningServer
 from tests.trust.required import METHODS, OF_APPLICATIONS, OPERATE
@@ -127,3 +131,20 @@ async def test_no_other_is_recorded(
             if method.containing_service.name not in OF_APPLICATIONS and not by_hand(method):
                 await called(channel, method, there.topic)
         assert await entries(record) == []
+
+
+async def test_who_can_t_know_how_a_topic_stands_acts_all_the_same(
+    valkey: RunningServer, keyspace: Keyspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a node of a Cluster is away that has another part of the topic."""
+
+    async def away(*_: object) -> object:
+        raise StoreUnavailable("a node is away")
+
+    async with daemon(valkey, keyspace, monkeypatch) as (there, channel, record):
+        monkeypatch.setattr(PartitionedTopics, "stats", away)
+        stub = TopicServiceStub(channel)
+        request = PurgeDeadLettersRequest(topic=there.topic, dead_ids=["1-0"])
+        await stub.PurgeDeadLetters(request, timeout=PATIENCE)
+        began, ended = await entries(record)
+    assert (began.before, ended.outcome, ended.after) == ("not known", "OK", "0 purged")

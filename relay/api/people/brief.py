@@ -11,6 +11,7 @@ from relay.core.recurring.rule import EPOCH, Rule
 from relay.core.timers import StoredTimer, TopicStats
 
 NONE = "none"
+UNKNOWN = "not known"
 SEALED = "sealed with a key that this relay lacks"
 MOST_NAMED = 10
 """The most things that are named one by one."""
