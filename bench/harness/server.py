@@ -49,12 +49,13 @@ class Server:
             await node.flushdb()
 
     async def left(self) -> int:
-        """How many keys there are that will stay, but for the set of topics."""
+        """How many keys there are that will stay, but for the set of topics and the action log."""
         stay = 0
         for node in self.nodes:
             spaces: Mapping[str, Mapping[str, int]] = await node.info("keyspace")
             stay += sum(space["keys"] - space["expires"] for space in spaces.values())
-        return stay - int(await self.redis.exists(KeyNames().topics))
+            stay -= len([each async for each in node.scan_iter(match=f"{KeyNames().topics}*", count=1_000)])
+        return stay
 
     async def cpu_seconds(self) -> float:
         """CPU time of the server so far, as it tells it itself (microseconds); of all nodes together."""

@@ -9,8 +9,7 @@
 -- docs/reference/journal.md says which kind has which fields.
 
 JOURNAL = KEYS[#KEYS]
-local KEEP, BY = string.match(table.remove(ARGV), '^(%d+) ?(.*)$')
-KEEP = tonumber(KEEP)
+local KEEP = table.remove(ARGV)
 local changes, trimmed = {}, 0
 
 local SCHEDULED, REPLACED, CLAIMED, RECEIVED, EXTENDED, ACKED, NACKED, RELEASED = 1, 2, 3, 4, 5, 6, 7, 8
@@ -72,6 +71,9 @@ do
     changes[#changes + 1] = bytes(BATCH_RECORD, record)
   end
 
+  local BY
+  KEEP, BY = string.match(KEEP, '^(%d+) ?(.*)$')
+  KEEP = tonumber(KEEP)
   local BATCH_VERSION, BATCH_NOW, BATCH_FIRST, BATCH_LAST =
     tag(1, VARINT), tag(2, FIXED64), tag(3, FIXED64), tag(4, FIXED64)
   local BATCH_NONCE, BATCH_SCORE, BATCH_HAND_OVER, BATCH_BY =

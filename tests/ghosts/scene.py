@@ -59,16 +59,17 @@ class Scene(Stage):
         timeout: float = PATIENT,
         *,
         line: SlowLine | None = None,
+        mark: str = "",
         hang_up: bool = False,
         pass_on: bool = False,
     ) -> bool:
         """Make the first call of a story while a line holds its bytes back, until its caller has an error;
-        see `SlowLine` for the ways.
+        see `SlowLine` for the ways. `mark` is what they have in them, if it is not the story's own.
 
         Return whether the bytes were on their way: a caller with little time may be gone before that.
         """
         line = line or self.line
-        line.hold(story.mark, pass_on=pass_on)
+        line.hold(mark or story.mark, pass_on=pass_on)
         call = self.tried(lambda: story.first(caller, timeout))
         eventually(lambda: line.holds or call.done(), "the bytes are on their way")
         if hang_up:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from relay.core.instants import SECOND, from_score
 from relay.store.keys import KeyNames
+from relay.store.server.scripts import Scripts
 from tests.ghosts.callers import Caller, NoAnswer
 
 if TYPE_CHECKING:
@@ -45,6 +46,11 @@ class Story(ABC):
     def mark(self) -> str:
         """A text that the bytes of the first call have in them, and those of no other story."""
         return self.timer_id
+
+    @property
+    def script(self) -> str:
+        """The same of what acts at Redis by that call."""
+        return self.mark
 
     def before(self, caller: Caller) -> None:  # noqa: B027 (most stories begin with nothing)
         """What stands when the story begins."""
@@ -147,6 +153,11 @@ class RunThenMoved(_Timer):
     """A timer is made due now, which is repeated, and is moved. Then the first Run arrives."""
 
     name = "run, then moved"
+
+    @property
+    def script(self) -> str:
+        """Its name: what is read and recorded before it has the timer's id, too."""
+        return Scripts(KeyNames()).named("timeline/run+journal").sha
 
     def before(self, caller: Caller) -> None:
         """As in `Story`."""

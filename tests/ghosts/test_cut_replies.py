@@ -37,7 +37,7 @@ def cut(scene: Scene, told: Story, caller: Caller, *, after: int) -> bool:
     """Make the first call, and cut its reply after so many bytes. Whether it came to that: the relay may have
     had too little time."""
     before = scene.line.cut
-    scene.line.cut_reply(told.mark, after)
+    scene.line.cut_reply(told.script, after)
     began = time.monotonic()
     assert not answered(lambda: told.first(caller, PATIENT))
     if scene.line.cut == before:

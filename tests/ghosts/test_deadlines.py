@@ -27,7 +27,7 @@ def test_the_caller_gives_up(scene: Scene, way: type[Caller], story: type[Story]
         while met < ROUNDS:
             told = scene.tell(story, topic)
             told.before(other)
-            met += scene.given_up(told, slow, WAITS, hang_up=met % 2 == 1)
+            met += scene.given_up(told, slow, WAITS, mark=told.script, hang_up=met % 2 == 1)
             told.first(other, PATIENT)
             told.after(other)
             assert told.state(scene.client) == told.end

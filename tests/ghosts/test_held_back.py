@@ -34,7 +34,7 @@ def test_the_relay_gives_up(scene: Scene, way: type[Caller], story: type[Story])
         while met < ROUNDS:
             told = scene.tell(story, topic)
             told.before(other)
-            met += scene.given_up(told, slow, hang_up=met % 2 == 1)
+            met += scene.given_up(told, slow, mark=told.script, hang_up=met % 2 == 1)
             told.first(other, PATIENT)
             told.after(other)
             assert told.state(scene.client) == told.end

@@ -35,7 +35,7 @@ async def newer(bench: Bench) -> AsyncIterator[Bench]:
 async def lease_by(newer: Bench) -> None:
     """Have it take all that is due; its records are not read here."""
     limits = limit_words(NO_LIMITS)
-    await newer.run("timeline/claim", 100, LEASE, N2, 1 << 20, GRACE, *limits, 100)
+    await newer.run("timeline/claim", 100, LEASE, N2, 1 << 20, GRACE, *limits, 100, 0)
 
 
 def stored(bench: Bench) -> tuple[object, ...]:

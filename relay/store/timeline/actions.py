@@ -43,7 +43,7 @@ class RedisActions:
         self._trimmed = trimmed
 
     async def append(self, action: Action, *, once: str = "") -> str:
-        """See `ActionStore.append`. One script call."""
+        """See `ActionStore.append`. One script call. Raises `StoreUnavailable` if Redis is slow."""
         written = [part for name in WRITTEN if (text := getattr(action, name)) for part in (name, text)]
         try:
             with anyio.fail_after(PATIENCE):
