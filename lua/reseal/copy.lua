@@ -1,6 +1,7 @@
 -- reseal/copy.lua: add dead letters to the copy, each under its own id and with another content.
 --
 -- KEYS    dead stream, copy stream
+-- Uses    letter_copy
 -- ARGV    until us                  after which the call is refused; see lib/given_up.lua
 --         run text                  who copies
 -- Tail    of each letter the entry's id and the content that it is to have, in their order
@@ -12,8 +13,7 @@
 local bad = wrong_type()
 if bad then return bad end
 
-local own = redis.call('XRANGE', copy, '0-1', '0-1')[1]
-if not own or own[2][2] ~= run then return answer('OTHER') end
+if not is_of_run(copy, run) then return answer('OTHER') end
 
 local function is_behind(id, last)
   local ms, n = string.match(id, '^(%d+)-(%d+)$')

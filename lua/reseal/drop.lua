@@ -1,6 +1,7 @@
 -- reseal/drop.lua: take letters out of the copy that are dead letters no more.
 --
 -- KEYS    dead stream, copy stream
+-- Uses    letter_copy
 -- ARGV    until us                  after which the call is refused; see lib/given_up.lua
 --         run text                  who copies
 -- Tail    ids of the copy's entries
@@ -11,8 +12,7 @@
 local bad = wrong_type()
 if bad then return bad end
 
-local own = redis.call('XRANGE', copy, '0-1', '0-1')[1]
-if not own or own[2][2] ~= run then return answer('OTHER') end
+if not is_of_run(copy, run) then return answer('OTHER') end
 for i = tail, #ARGV do
   if not redis.call('XRANGE', dead, ARGV[i], ARGV[i])[1] then redis.call('XDEL', copy, ARGV[i]) end
 end

@@ -1,6 +1,7 @@
 -- reseal/rules.lua: put recurrences with another sealed content in the place of those that were read.
 --
 -- KEYS    rules hash
+-- Uses    exchange
 -- ARGV    until us                  after which the call is refused; see lib/given_up.lua
 -- Tail    of each recurrence its id, what is to recur as it was read, and as it is to be
 -- Returns how many are so now
@@ -11,11 +12,4 @@
 local bad = wrong_type()
 if bad then return bad end
 
-local changed = {}
-for i = tail, #ARGV, 3 do
-  if redis.call('HGET', rules, ARGV[i]) == ARGV[i + 1] then
-    changed[#changed + 1], changed[#changed + 2] = ARGV[i], ARGV[i + 2]
-  end
-end
-if #changed > 0 then redis.call('HSET', rules, unpack(changed)) end
-return answer(#changed / 2)
+return answer(exchange(rules))

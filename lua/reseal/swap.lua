@@ -1,6 +1,7 @@
 -- reseal/swap.lua: put the copy of a partition's dead letters in their place, if it has all of them and no others.
 --
 -- KEYS    dead stream, copy stream
+-- Uses    letter_copy
 -- ARGV    until us                  after which the call is refused; see lib/given_up.lua
 --         run text                  who copies
 -- Returns 'OK'
@@ -19,8 +20,7 @@ if bad then return bad end
 
 local TRIMMED = 1000
 
-local own = redis.call('XRANGE', copy, '0-1', '0-1')[1]
-if not own or own[2][2] ~= run then return answer('OTHER') end
+if not is_of_run(copy, run) then return answer('OTHER') end
 local last = redis.call('XREVRANGE', dead, '+', '-', 'COUNT', 1)[1]
 if not last then
   redis.call('DEL', copy)

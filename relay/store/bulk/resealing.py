@@ -240,12 +240,8 @@ def _sealed_in(text: bytes) -> bytes | None:
 
 def _hash(server: BlockingServer, name: str, partition: str) -> Iterator[tuple[bytes, bytes]]:
     """What a hash holds throughout, each once or more."""
-    key, cursor = server.keys.key(name, partition), b"0"
-    while True:
-        cursor, pairs = server.ask("HSCAN", key, cursor, "COUNT", PAGE)
+    for pairs in server.scan("HSCAN", server.keys.key(name, partition), PAGE):
         yield from zip(pairs[::2], pairs[1::2], strict=True)
-        if cursor == b"0":
-            return
 
 
 def _entries(
