@@ -81,7 +81,14 @@ class RuleOver(InvalidField):
 
 
 class UnknownCalendar(InvalidField):
-    """A rule names a calendar that does not exist."""
+    """A rule names a calendar that does not exist.
+
+    `without_nearest` is the problem for a caller who may not know which calendars there are.
+    """
+
+    def __init__(self, field: str, problem: str, without_nearest: str = "") -> None:
+        super().__init__(field, problem)
+        self.without_nearest = without_nearest or problem
 
 
 class Unauthenticated(ServiceError):

@@ -6,8 +6,9 @@ from collections.abc import Collection, Sequence
 from datetime import timedelta
 
 from relay.core.instants import LATEST
+from relay.core.recurring.nominal import write_instant
 from relay.core.recurring.recurrence import StoredRecurrence
-from relay.core.recurring.rule import EPOCH, Rule
+from relay.core.recurring.rule import Rule
 from relay.core.timers import StoredTimer, TopicStats
 
 NONE = "none"
@@ -25,7 +26,7 @@ def pause(stats: TopicStats) -> str:
     """Whether a topic is paused, and until when."""
     if stats.paused_until is None:
         return "not paused"
-    return "paused" if stats.paused_until >= LATEST else f"paused until {moment(stats.paused_until)}"
+    return "paused" if stats.paused_until >= LATEST else f"paused until {write_instant(stats.paused_until)}"
 
 
 def partitions(stats: TopicStats) -> str:
@@ -40,7 +41,7 @@ def dead(stats: TopicStats) -> str:
 
 def timer(stored: StoredTimer | None) -> str:
     """When a timer is due."""
-    return NONE if stored is None else f"due {moment(stored.due)}"
+    return NONE if stored is None else f"due {write_instant(stored.due)}"
 
 
 def recurrence(kept: StoredRecurrence | None) -> str:
@@ -73,8 +74,3 @@ def names(things: Sequence[str]) -> str:
     more = len(things) - MOST_NAMED
     named = ", ".join(each[:MOST_NAMED_CHARACTERS] for each in things[:MOST_NAMED])
     return f"{named} and {more} more" if more > 0 else named
-
-
-def moment(instant: int) -> str:
-    """Microseconds since 1970 in ISO 8601."""
-    return f"{(EPOCH + timedelta(microseconds=instant)).isoformat()}Z"

@@ -16,7 +16,7 @@ from relay.core import validate
 from relay.core.durability import STORED, Durability
 from relay.core.errors import InvalidField, RecurrenceNotFound, UnknownCalendar
 from relay.core.ports import MAX_PER_CALL
-from relay.core.recurring.calendars import without_nearest
+from relay.core.recurring.nominal import write_instant
 from relay.core.recurring.recurrence import Put, Recurrence, StoredRecurrence
 from relay.core.recurring.turns import RECENT
 from relay.core.trust.access import EVERY_TOPIC
@@ -25,8 +25,6 @@ from relay.engine.recurring.history import History
 from relay.engine.recurring.recurrences import MOST_SHOWN, Recurrences
 from relay.rules import TZDATA
 from relay.v1 import recurrence_service_pb2 as pb
-
-OPERATE = AccessVerb.OPERATE
 
 DEFAULT_PAGE = 100
 DEFAULT_SHOWN = 10
@@ -93,8 +91,8 @@ class RecurrenceCalls:
         with values.fields_of("recurrence."):
             topic, wanted = self.read(request.recurrence)
         wait = self._durably(topic, request.durability) if waits else nullcontext(STORED)
-        schedule, recurrence_id = AccessVerb.SCHEDULE, wanted.recurrence_id
-        async with self._record(schedule, "PutRecurrence", topic, recurrence_id, request.note) as action:
+        recurrence_id, verb = wanted.recurrence_id, AccessVerb.SCHEDULE
+        async with self._record("PutRecurrence", topic, recurrence_id, request.note, verb) as action:
 
             async def intends(found: StoredRecurrence | None) -> None:
                 await action.begin(brief.recurrence(found))
@@ -117,7 +115,7 @@ class RecurrenceCalls:
         except UnknownCalendar as unknown:
             if self._access.allows(AccessVerb.READ, EVERY_TOPIC):
                 raise
-            raise without_nearest(unknown) from None
+            raise UnknownCalendar(unknown.field, unknown.without_nearest) from None
 
     async def settle(self, topic: str) -> None:
         """Wait until all that was put in a topic before has the topic's durability. Raises `StoreError`."""
@@ -184,7 +182,7 @@ class RecurrenceCalls:
         """Pause a recurrence. Raises `RecurrenceNotFound`, `InvalidField`."""
         topic, recurrence_id = self._names(AccessVerb.OPERATE, request)
         note = validate.note(request.note)
-        async with self._record(OPERATE, "PauseRecurrence", topic, recurrence_id, note) as action:
+        async with self._record("PauseRecurrence", topic, recurrence_id, note) as action:
             with self._durably(topic, request.durability) as level:
                 await action.begin(brief.recurrence(await self._found(topic, recurrence_id)))
                 kept = await self._engine.recurrences.pause(topic, recurrence_id, note)
@@ -194,7 +192,7 @@ class RecurrenceCalls:
     async def resume(self, request: pb.ResumeRecurrenceRequest) -> pb.ResumeRecurrenceResponse:
         """End a pause. Raises `RecurrenceNotFound`."""
         topic, recurrence_id = self._names(AccessVerb.OPERATE, request)
-        async with self._record(OPERATE, "ResumeRecurrence", topic, recurrence_id, request.note) as action:
+        async with self._record("ResumeRecurrence", topic, recurrence_id, request.note) as action:
             with self._durably(topic, request.durability) as level:
                 await action.begin(brief.recurrence(await self._found(topic, recurrence_id)))
                 kept = await self._engine.recurrences.resume(topic, recurrence_id)
@@ -206,7 +204,7 @@ class RecurrenceCalls:
     async def trigger(self, request: pb.TriggerRecurrenceRequest) -> pb.TriggerRecurrenceResponse:
         """Make an occurrence now. Raises `RecurrenceNotFound`."""
         topic, recurrence_id = self._names(AccessVerb.OPERATE, request)
-        async with self._record(OPERATE, "TriggerRecurrence", topic, recurrence_id, request.note) as action:
+        async with self._record("TriggerRecurrence", topic, recurrence_id, request.note) as action:
             with self._durably(topic, request.durability) as level:
                 await action.begin(brief.recurrence(await self._found(topic, recurrence_id)))
                 timer_id = await self._engine.recurrences.trigger(topic, recurrence_id)
@@ -219,13 +217,13 @@ class RecurrenceCalls:
         since, until = values.between(request)
         apart = validate.delay(times.length("interval", request.interval), "interval")
         overlap = values.backfill_overlap(request)
-        async with self._record(OPERATE, "BackfillRecurrence", topic, recurrence_id, request.note) as action:
+        async with self._record("BackfillRecurrence", topic, recurrence_id, request.note) as action:
             with self._durably(topic, request.durability) as level:
                 await action.begin(brief.recurrence(await self._found(topic, recurrence_id)))
                 done = await self._engine.recurrences.backfill(
                     topic, recurrence_id, since, until, apart=apart, overlap=overlap
                 )
-            span = f"{brief.moment(since)} to {brief.moment(until)}"
+            span = f"{write_instant(since)} to {write_instant(until)}"
             action.after = f"{brief.counted(done.occurrences, 'occurrence')} of {span}"
         return pb.BackfillRecurrenceResponse(
             occurrences=done.occurrences,
@@ -238,9 +236,9 @@ class RecurrenceCalls:
     async def delete(self, request: pb.DeleteRecurrenceRequest) -> pb.DeleteRecurrenceResponse:
         """Remove a recurrence, and what waits of it if that is asked for; also where it is gone already, so
         that a call that failed can be made again."""
-        topic, recurrence_id = self._names(AccessVerb.SCHEDULE, request)
-        schedule = AccessVerb.SCHEDULE
-        async with self._record(schedule, "DeleteRecurrence", topic, recurrence_id, request.note) as action:
+        verb = AccessVerb.SCHEDULE
+        topic, recurrence_id = self._names(verb, request)
+        async with self._record("DeleteRecurrence", topic, recurrence_id, request.note, verb) as action:
             with self._durably(topic, request.durability) as level:
                 with suppress(RecurrenceNotFound):
                     await action.begin(brief.recurrence(await self._found(topic, recurrence_id)))
@@ -281,7 +279,14 @@ class RecurrenceCalls:
     def _durably(self, topic: str, asked: str) -> AbstractContextManager[Durability]:
         return self._engine.durably(topic, translate.durability(asked))
 
-    def _record(self, verb: AccessVerb, method: str, topic: str, recurrence_id: str, note: str) -> Recording:
+    def _record(
+        self,
+        method: str,
+        topic: str,
+        recurrence_id: str,
+        note: str,
+        verb: AccessVerb = AccessVerb.OPERATE,
+    ) -> Recording:
         return self._access.actions.record(verb, method, topic, recurrence_id, note)
 
     async def _found(self, topic: str, recurrence_id: str) -> StoredRecurrence:

@@ -19,8 +19,6 @@ MOST_DATES = 1_000
 MOST_NAMED = 10
 """Calendars that one rule names at most."""
 
-NEAREST = "; the nearest name is "
-
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -44,19 +42,16 @@ class KnownCalendars:
         """Raises `UnknownCalendar` for a rule that names a calendar which does not exist."""
         for place, name in enumerate(names):
             if name not in self.dates:
-                raise UnknownCalendar(f"rule.calendars[{place}]", self._unknown(name))
+                field, nearest = (
+                    f"rule.calendars[{place}]",
+                    get_close_matches(name, self.dates, n=1, cutoff=0.6),
+                )
+                hint = f"; the nearest name is {nearest[0]!r}" if nearest else ""
+                raise UnknownCalendar(field, _unknown(name, hint), _unknown(name))
 
-    def _unknown(self, name: str) -> str:
-        nearest = get_close_matches(name, self.dates, n=1, cutoff=0.6)
-        hint = f"{NEAREST}{nearest[0]!r}" if nearest else ""
-        return f"there is no calendar {name!r}{hint}; put it first, or leave it out"
 
-
-def without_nearest(unknown: UnknownCalendar) -> UnknownCalendar:
-    """The same error for somebody who may not know which calendars there are."""
-    before, found, after = unknown.problem.partition(NEAREST)
-    problem = f"{before};{after.partition(';')[2]}" if found else before
-    return UnknownCalendar(unknown.field, problem)
+def _unknown(name: str, hint: str = "") -> str:
+    return f"there is no calendar {name!r}{hint}; put it first, or leave it out"
 
 
 NO_CALENDARS = KnownCalendars()
