@@ -2,7 +2,7 @@
 -- prelude and the script, and does nothing by itself. Elsewhere it is left out, and JOURNAL is nil.
 --
 -- KEYS[#KEYS] journal STREAM  one entry a call, with one field, 'b': a relay.journal.v1.Batch
--- ARGV[#ARGV] how many changes it keeps at least; it drops whole entries. Behind a space, who asks for it, if a person does
+-- ARGV[#ARGV] how many changes it keeps at least; it drops whole entries. Where a person asks, a space and the principal follow
 --
 -- A script notes each change that it is going to make, and appends them in one entry before it makes the first:
 -- where Redis refuses the entry, nothing has happened. What has to go before the entry asks `may_append` first.

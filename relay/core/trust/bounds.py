@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from relay.core.trust.globs import Glob, is_meant
 
 ROUNDED = 1e-6
-"""Tokens that may be missing from a whole one: whoever waits as long as it was told must not be refused."""
+"""How much of a token may be missing: rounding must not refuse a caller that has waited as it was told."""
 
 
 @dataclass(frozen=True, slots=True)

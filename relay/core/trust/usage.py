@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from relay.core.errors import OverBound
 from relay.core.trust.access import AccessPolicy
@@ -96,10 +97,7 @@ class Usage:  # see 0111
         most = self._bound.max_streams
         if most is not None and self.streams >= most:
             raise OverBound.of(self.name, "max_streams", most, UNTIL_ONE_ENDS)
-        if self._calls is not None:
-            if wait := self._calls.wait(self._now()):
-                raise OverBound.of(self.name, "calls_per_second", self._bound.calls_per_second, wait)
-            self._calls.take(1, self._now())
+        self._spend(0, None)
         self.streams += 1
 
     def close(self) -> None:
@@ -154,11 +152,8 @@ class Bounds:
         if not self._policy.bounds:
             return None
         usage = self._of(caller.get().name)
-        try:
+        with self._told(usage):
             usage.begin(size, delivers=delivers)
-        except OverBound as over:
-            self._over(usage.name, over.bound)
-            raise
         return usage
 
     def open(self) -> Usage:
@@ -167,12 +162,18 @@ class Bounds:
         Streams are counted without bounds, too, since bounds may come while they are open.
         """
         usage = self._of(caller.get().name)
-        try:
+        with self._told(usage):
             usage.open()
+        return usage
+
+    @contextmanager
+    def _told(self, usage: Usage) -> Iterator[None]:
+        """Tell of what is refused within the block."""
+        try:
+            yield
         except OverBound as over:
             self._over(usage.name, over.bound)
             raise
-        return usage
 
     def _of(self, name: str) -> Usage:
         usage = self._users.get(name)
