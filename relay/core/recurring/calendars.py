@@ -42,12 +42,9 @@ class KnownCalendars:
         """Raises `UnknownCalendar` for a rule that names a calendar which does not exist."""
         for place, name in enumerate(names):
             if name not in self.dates:
-                field, nearest = (
-                    f"rule.calendars[{place}]",
-                    get_close_matches(name, self.dates, n=1, cutoff=0.6),
-                )
+                nearest = get_close_matches(name, self.dates, n=1, cutoff=0.6)
                 hint = f"; the nearest name is {nearest[0]!r}" if nearest else ""
-                raise UnknownCalendar(field, _unknown(name, hint), _unknown(name))
+                raise UnknownCalendar(f"rule.calendars[{place}]", _unknown(name, hint), _unknown(name))
 
 
 def _unknown(name: str, hint: str = "") -> str:
