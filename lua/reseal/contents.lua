@@ -1,7 +1,7 @@
 -- reseal/contents.lua: put contents of timers in the place of those that were read.
 --
 -- KEYS    payloads hash
--- Uses    exchange
+-- Uses    reseal/exchange
 -- ARGV    until us                  after which the call is refused; see lib/given_up.lua
 -- Tail    of each timer its id, the content that was read, and the one that it is to have
 -- Returns how many have it now

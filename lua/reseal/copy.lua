@@ -1,7 +1,7 @@
 -- reseal/copy.lua: add dead letters to the copy, each under its own id and with another content.
 --
 -- KEYS    dead stream, copy stream
--- Uses    letter_copy
+-- Uses    reseal/letter_copy
 -- ARGV    until us                  after which the call is refused; see lib/given_up.lua
 --         run text                  who copies
 -- Tail    of each letter the entry's id and the content that it is to have, in their order

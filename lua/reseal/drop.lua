@@ -1,7 +1,7 @@
 -- reseal/drop.lua: take letters out of the copy that are dead letters no more.
 --
 -- KEYS    dead stream, copy stream
--- Uses    letter_copy
+-- Uses    reseal/letter_copy
 -- ARGV    until us                  after which the call is refused; see lib/given_up.lua
 --         run text                  who copies
 -- Tail    ids of the copy's entries

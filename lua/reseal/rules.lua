@@ -1,7 +1,7 @@
 -- reseal/rules.lua: put recurrences with another sealed content in the place of those that were read.
 --
 -- KEYS    rules hash
--- Uses    exchange
+-- Uses    reseal/exchange
 -- ARGV    until us                  after which the call is refused; see lib/given_up.lua
 -- Tail    of each recurrence its id, what is to recur as it was read, and as it is to be
 -- Returns how many are so now

@@ -1,7 +1,7 @@
 -- reseal/swap.lua: put the copy of a partition's dead letters in their place, if it has all of them and no others.
 --
 -- KEYS    dead stream, copy stream
--- Uses    letter_copy
+-- Uses    reseal/letter_copy
 -- ARGV    until us                  after which the call is refused; see lib/given_up.lua
 --         run text                  who copies
 -- Returns 'OK'

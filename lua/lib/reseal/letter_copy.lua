@@ -1,4 +1,4 @@
--- lib/letter_copy.lua: a copy of dead letters in the making.
+-- lib/reseal/letter_copy.lua: a copy of dead letters in the making.
 
 -- Whether a copy of dead letters is that of this run, which its first entry names.
 local function is_of_run(key, name)

@@ -1,4 +1,4 @@
--- lib/exchange.lua: other contents in the place of those that were read.
+-- lib/reseal/exchange.lua: other contents in the place of those that were read.
 
 -- Put each value of a hash in the place of the one that was read, which stands before it in the tail; return how many are
 -- there now. What is not as it was read any more stays.
