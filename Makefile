@@ -65,7 +65,7 @@ test: check ## Everything: check, the suite, and what a wheel may lack on the bu
 FAST := tests/core tests/api tests/settings tests/engine tests/contract tests/lua tests/store tests/rpc tests/client tests/web
 .PHONY: test-fast
 test-fast: .venv/stamp-test ## What to run between two edits, within 90 seconds
-	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist=loadgroup -m 'not slow' -k 'not redis- and not lua- and not mutants and not sentinel and not cluster and not acl and not orderly and not [relay]' $(FAST) $(PYTEST)
+	@RELAY_TEST_SERVER=valkey $(BIN)/python -m pytest -q -n $(WORKERS) --dist=loadgroup -m 'not slow' -k 'not redis- and not mutants and not sentinel and not cluster and not acl and not orderly and not [relay]' $(FAST) $(PYTEST)
 
 .PHONY: test-core
 test-core: .venv/stamp-test ## The suite alone, without the pipeline's

@@ -8,6 +8,13 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from _pytest.mark.structures import ParameterSet
 
 CHAOS = os.environ.get("RELAY_TEST_CHAOS") == "1"
 """Whether this is `make chaos`. Tests that are marked `chaos` run only then."""
@@ -16,6 +23,11 @@ CHAOS = os.environ.get("RELAY_TEST_CHAOS") == "1"
 def count(short: int, long: int) -> int:
     """How often something is done: `long` in `make chaos`, otherwise `short`."""
     return long if CHAOS else short
+
+
+def in_long(values: Iterable[object]) -> list[ParameterSet]:
+    """Parameters that only `make chaos` takes: the short form has others for what they show."""
+    return [pytest.param(value, marks=pytest.mark.chaos) for value in values]
 
 
 def seed(short: int) -> int:

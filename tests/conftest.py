@@ -19,6 +19,7 @@ from tests import missing
 from tests.chaos import CHAOS
 from tests.keyspace import Keyspace
 from tests.servers import KINDS, SCRIPTED, RunningServer, ServerPool, server_id
+from tests.turns import in_turn
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Generator, Iterator
@@ -119,13 +120,22 @@ def server_pool() -> Iterator[ServerPool]:
     pool.close()
 
 
-@pytest.fixture(params=KINDS, ids=server_id)
+SERVERS = {"redis_server": KINDS, "scripted_server": SCRIPTED}
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Which kinds of server a test meets: see tests/turns.py."""
+    for name in SERVERS.keys() & set(metafunc.fixturenames):
+        metafunc.parametrize(name, in_turn(metafunc, SERVERS[name]), indirect=True, ids=server_id)
+
+
+@pytest.fixture
 def redis_server(request: pytest.FixtureRequest, server_pool: ServerPool) -> RunningServer:
-    """Each kind of server in turn, shared by the worker's tests."""
+    """A kind of server whose turn it is, shared by the worker's tests."""
     return server_pool.get(request.param)
 
 
-@pytest.fixture(params=SCRIPTED, ids=server_id)
+@pytest.fixture
 def scripted_server(request: pytest.FixtureRequest, server_pool: ServerPool) -> RunningServer:
     """The same, and a server whose scripts run by Lua 5.4."""
     return server_pool.get(request.param)

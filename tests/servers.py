@@ -1,6 +1,6 @@
 """Real servers for tests: Valkey, Redis 6.2 and Redis 8, which pip brings, and Debian's Redis 7 for TLS.
 
-Tests that name no server of their own run on each of KINDS. A server has a free port of 127.0.0.1 and a
+Tests that name no server of their own take turns on KINDS. A server has a free port of 127.0.0.1 and a
 directory of its own; it persists nothing and evicts nothing unless `config` says otherwise. `ServerPool`
 starts at most one of each kind and shares it; `start_server` gives a test one that it may restart, freeze or
 kill.
@@ -84,13 +84,16 @@ def binary(kind: Kind) -> Path | None:
     return next(iter(Path(spec.origin).parent.glob(pattern)), None)
 
 
-KINDS: tuple[Kind, ...] = tuple(
-    kind for kind in get_args(Kind) if kind not in (SYSTEM, LUA54) and binary(kind)
-)
-"""The servers of pip that are installed here: a test that asks for each kind runs on all of them. A kind that
-is missing costs one skip, in tests/store/test_servers.py, and not one for each test."""
+ALONE = os.environ.get("RELAY_TEST_SERVER")
+"""The one kind on which tests run that would take turns, for the short runs: Valkey in `make test-fast`."""
 
-SCRIPTED: tuple[Kind, ...] = (*KINDS, *([LUA54] if binary(LUA54) else []))
+KINDS: tuple[Kind, ...] = tuple(
+    kind for kind in get_args(Kind) if kind not in (SYSTEM, LUA54) and binary(kind) and ALONE in (None, kind)
+)
+"""The servers of pip that are installed here, on which tests take turns (tests/turns.py). A kind that is
+missing costs one skip, in tests/store/test_servers.py, and not one for each test."""
+
+SCRIPTED: tuple[Kind, ...] = (*KINDS, *([LUA54] if binary(LUA54) and not ALONE else []))
 """Those, and Lua 5.4, for the suites of the scripts."""
 
 

@@ -87,6 +87,7 @@ def run(*command: str | Path, cwd: Path) -> None:
     """Run without the clone on any path; ends this program with the command's exit code if it fails."""
     leading_back = ("PYTHON", "VIRTUAL_ENV")
     env = {name: value for name, value in os.environ.items() if not name.startswith(leading_back)}
+    env["RELAY_TEST_SERVER"] = "valkey"
     code = subprocess.run(command, cwd=cwd, env=env, check=False).returncode
     if code:
         say(f"failed ({code}): {' '.join(map(str, command))[:200]}")

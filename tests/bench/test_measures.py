@@ -19,6 +19,10 @@ from bench.measures import lateness, peers, persistence, relays
 from bench.peers import catalogue
 from bench.peers.install import Installed, Missing
 from tests.bench import forking
+from tests.chaos import in_long
+
+SHORT = ("drain", "schedule", "dispatch", "payloads", "waiting", "cost")
+"""What `make test` measures. The others start more servers, relays and peers than they measure timers."""
 
 PYTHON_PEERS = tuple(peer for peer in catalogue.PEERS if peer.name in ("faststream-redis-timers", "rq"))
 """Those that need no other toolchain, and come with the extra."""
@@ -38,7 +42,7 @@ def _python_peers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", measures.MEASURES)
+@pytest.mark.parametrize("name", [*SHORT, *in_long(name for name in measures.MEASURES if name not in SHORT)])
 async def test_a_measure(name: str) -> None:
     """Each figure is there, and positive where nothing else is possible."""
     async with server() as running:

@@ -21,10 +21,18 @@ from tests.worlds.waiting import PATIENCE, eventually, until
 
 LATER = 4_000_000_000_000_000
 WITH_WAITAOF: list[Kind] = [kind for kind in ("valkey", "redis-8") if binary(kind)]
+IN_LONG = [pytest.mark.chaos]
+"""Each server meets one of the two disks in `make test`."""
 
 
-@pytest.mark.parametrize("kind", WITH_WAITAOF, ids=server_id)
-@pytest.mark.parametrize("takes", [1.6, 3.0])
+@pytest.mark.parametrize(
+    ("kind", "takes"),
+    [
+        pytest.param(kind, takes, id=f"{takes}-{server_id(kind)}", marks=marks)
+        for place, kind in enumerate(WITH_WAITAOF)
+        for takes, marks in ((1.6, IN_LONG[place % 2 :]), (3.0, IN_LONG[1 - place % 2 :]))
+    ],
+)
 async def test_an_ok_comes_behind_the_fsync(
     kind: Kind, takes: float, on_disk: OnDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,4 @@
-"""Every store in turn: in memory, and on each real server."""
+"""The store in memory, and on each real server in turn."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import pytest
 
 from relay.core.journal import JournalBatch, Journals
 from relay.store.memory import MemoryStore
+from tests.chaos import CHAOS
 from tests.contract.subject import Subject
-from tests.servers import KINDS, LUA54, SYSTEM, Kind, ServerPool, binary, server_id
+from tests.servers import ALONE, KINDS, LUA54, SYSTEM, Kind, ServerPool, binary, server_id
+from tests.turns import in_turn
 from tests.worlds.scripts.asking import NOW
 from tests.worlds.scripts.bench import Bench
 
@@ -18,8 +20,8 @@ if TYPE_CHECKING:
 
     from tests.keyspace import Keyspace
 
-STORES: tuple[Kind | None, ...] = (None, *KINDS, *([SYSTEM] if binary(SYSTEM) else []))
-"""In memory, on each server, and on Debian's Redis 7 where it is installed: every verb, so every script."""
+REAL: tuple[Kind, ...] = (*KINDS, *([SYSTEM] if binary(SYSTEM) and not ALONE else []))
+"""The servers, and Debian's Redis 7 where it is installed: every verb, so every script."""
 
 
 class MemoryLedger:
@@ -39,11 +41,22 @@ class MemoryLedger:
         return self.store.journal(self.topic)
 
 
-BY_LUA54 = [pytest.param(LUA54, marks=pytest.mark.chaos)] if binary(LUA54) else []
+BY_LUA54 = [pytest.param(LUA54, marks=pytest.mark.chaos)] if CHAOS and binary(LUA54) else []
 """And by Lua 5.4, which each script meets in tests/lua and tests/dispatch already."""
 
 
-@pytest.fixture(params=[*STORES, *BY_LUA54], ids=lambda kind: server_id(kind) if kind else "memory")
+def store_id(kind: Kind | None) -> str:
+    return server_id(kind) if kind else "memory"
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A subject, or a scene of recurrences, is in memory, and on a server whose turn it is."""
+    for name in {"subject", "scene"} & set(metafunc.fixturenames):
+        stores = [None, *in_turn(metafunc, REAL), *BY_LUA54]
+        metafunc.parametrize(name, stores, indirect=True, ids=store_id)
+
+
+@pytest.fixture
 async def subject(
     request: pytest.FixtureRequest, server_pool: ServerPool, keyspace: Keyspace
 ) -> AsyncIterator[Subject]:

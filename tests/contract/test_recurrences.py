@@ -31,8 +31,7 @@ from relay.store.memory import MemoryStore
 from relay.store.memory_recurrences import MemoryRecurrences
 from relay.store.partitions.carrying import Carrier
 from relay.store.partitions.recurrences import RedisRecurrences
-from tests.contract.conftest import STORES
-from tests.servers import Kind, ServerPool, server_id
+from tests.servers import Kind, ServerPool
 from tests.worlds.scripts.asking import NOW
 from tests.worlds.scripts.bench import Bench
 
@@ -111,7 +110,7 @@ class Scene:
         return [timer.timer_id for timer in page.timers]
 
 
-@pytest.fixture(params=STORES, ids=lambda kind: server_id(kind) if kind else "memory")
+@pytest.fixture
 async def scene(
     request: pytest.FixtureRequest, server_pool: ServerPool, keyspace: Keyspace
 ) -> AsyncIterator[Scene]:

@@ -110,7 +110,7 @@ def test_many_kills(stage: Stage) -> None:
     )
     application = stage.application(relay, TOPIC, "--concurrency", "20", "--prefetch", "20", wait=False)
     deaths = 0
-    while deaths < count(20, 40):
+    while deaths < count(8, 40):
         wave = [f"t{deaths}-{n}" for n in range(100)]
         producer.schedule_many(TOPIC, wave, {"sleep": 0.01}, spread=0.5)
         ordinary |= set(wave)

@@ -185,7 +185,7 @@ def test_many_kills(stage: Stage) -> None:
     application = pushed(stage, relays[0])
     producer = stage.producer(relays[0])
     victims: list[Application | Relay] = [application, relays[0], application, relays[1]]
-    kills = count(12, 50)
+    kills = count(8, 50)
     names: list[str] = []
 
     def both_deliver() -> bool:

@@ -11,6 +11,7 @@ from relay.core.instants import SECOND, from_score
 from relay.store.keys import KeyNames
 from relay.store.server.scripts import Scripts
 from tests.ghosts.callers import Caller, NoAnswer
+from tests.ghosts.rounds import until_true
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -65,8 +66,7 @@ class Story(ABC):
         """The whole story, with nothing that holds it up; repeated as often as the relay has too little time
         on a busy machine."""
         self.before(other)
-        while not answered(lambda: self.first(caller, PATIENT)):
-            pass
+        until_true(lambda: answered(lambda: self.first(caller, PATIENT)), "the first call is answered")
         self.after(other)
 
     @abstractmethod

@@ -9,6 +9,7 @@ import pytest
 
 from tests.chaos import count
 from tests.ghosts.callers import ByGrpc, Caller
+from tests.ghosts.rounds import Rounds
 from tests.ghosts.scene import HASTY, Scene
 from tests.ghosts.stories import PATIENT, STORIES, Story, answered
 
@@ -21,13 +22,13 @@ ROUNDS = count(2, 400)
 def test_an_open_outcome_is_told_when_it_is_over(scene: Scene, story: type[Story]) -> None:
     """Whether it acted is known to nobody; that it acts no more is what the caller has to know, and so the
     error comes no earlier. Each time another part of the reply arrives."""
-    topic, met = "orders", 0
+    topic, rounds = "orders", Rounds(ROUNDS, "Redis sent a reply to the call, which was cut")
     with closing(ByGrpc(scene.hasty, topic)) as slow, closing(ByGrpc(scene.other, topic)) as other:
-        while met < ROUNDS:
+        for met in rounds:
             scene.tell(story, topic).play(slow, other)
             told = scene.tell(story, topic)
             told.before(other)
-            met += cut(scene, told, slow, after=met % 8)
+            rounds.met += cut(scene, told, slow, after=met % 8)
             told.first(other, PATIENT)
             told.after(other)
             assert told.state(scene.client) == told.end

@@ -8,6 +8,7 @@ import pytest
 
 from tests.chaos import count
 from tests.ghosts.callers import Caller
+from tests.ghosts.rounds import Rounds
 from tests.ghosts.scene import Scene
 from tests.ghosts.stories import PATIENT, Story
 from tests.ghosts.test_held_back import TOLD
@@ -22,12 +23,12 @@ WAITS = 0.15
 @pytest.mark.parametrize(("way", "story"), TOLD)
 def test_the_caller_gives_up(scene: Scene, way: type[Caller], story: type[Story]) -> None:
     """When its time is over it asks another relay: what it asks for there stands."""
-    topic, met = "orders", 0
+    topic, rounds = "orders", Rounds(ROUNDS, "the bytes were on their way when the caller gave up")
     with closing(way(scene.patient, topic)) as slow, closing(way(scene.other, topic)) as other:
-        while met < ROUNDS:
+        for met in rounds:
             told = scene.tell(story, topic)
             told.before(other)
-            met += scene.given_up(told, slow, WAITS, mark=told.script, hang_up=met % 2 == 1)
+            rounds.met += scene.given_up(told, slow, WAITS, mark=told.script, hang_up=met % 2 == 1)
             told.first(other, PATIENT)
             told.after(other)
             assert told.state(scene.client) == told.end

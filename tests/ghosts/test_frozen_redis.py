@@ -8,6 +8,7 @@ import pytest
 
 from tests.chaos import count
 from tests.ghosts.callers import ByGrpc
+from tests.ghosts.rounds import Rounds
 from tests.ghosts.scene import Scene
 from tests.ghosts.stories import PATIENT, Cancelled, Moved, ScheduledAnew, Story
 
@@ -23,15 +24,15 @@ and come no further while Redis stands still; `test_held_back` holds what acts."
 @pytest.mark.parametrize("story", STORIES, ids=[story.name for story in STORIES])
 def test_what_waited_in_redis_does_nothing(scene: Scene, story: type[Story]) -> None:
     """It is SIGSTOP, as when a machine is paused: the first thing that Redis does then is to run the call."""
-    topic, met = "orders", 0
+    topic, rounds = "orders", Rounds(ROUNDS, "the bytes were on their way to Redis when the relay gave up")
     with closing(ByGrpc(scene.hasty, topic)) as slow, closing(ByGrpc(scene.other, topic)) as other:
-        while met < ROUNDS:
+        for met in rounds:
             scene.tell(story, topic).play(slow, other)  # so that a connection is there, and the scripts
             told = scene.tell(story, topic)
             told.before(other)
             scene.server.freeze()
             try:
-                met += scene.given_up(told, slow, hang_up=met % 2 == 1, pass_on=True)
+                rounds.met += scene.given_up(told, slow, hang_up=met % 2 == 1, pass_on=True)
             finally:
                 scene.server.thaw()
             late = scene.line.deliver()

@@ -8,6 +8,7 @@ import pytest
 
 from tests.chaos import count
 from tests.ghosts.callers import ByColumns, ByGrpc, ByHttp, Caller
+from tests.ghosts.rounds import Rounds
 from tests.ghosts.scene import Scene
 from tests.ghosts.stories import PATIENT, STORIES, Resumed, Story
 
@@ -29,12 +30,12 @@ TOLD = [
 def test_the_relay_gives_up(scene: Scene, way: type[Caller], story: type[Story]) -> None:
     """The relay says that there is no answer: in turn because none came in time, and because its connection
     was cut. From then on the call can't act: not on what the caller asks for next."""
-    topic, met = "orders", 0
+    topic, rounds = "orders", Rounds(ROUNDS, "the bytes were on their way when the relay gave up")
     with closing(way(scene.hasty, topic)) as slow, closing(way(scene.other, topic)) as other:
-        while met < ROUNDS:
+        for met in rounds:
             told = scene.tell(story, topic)
             told.before(other)
-            met += scene.given_up(told, slow, mark=told.script, hang_up=met % 2 == 1)
+            rounds.met += scene.given_up(told, slow, mark=told.script, hang_up=met % 2 == 1)
             told.first(other, PATIENT)
             told.after(other)
             assert told.state(scene.client) == told.end

@@ -15,6 +15,8 @@ from tests.worlds.scripts.asking import N1, NOW
 if TYPE_CHECKING:
     from tests.worlds.scripts.bench import Bench
 
+pytestmark = pytest.mark.every_server
+
 ODD = 9_007_199_254_740_993
 """Microseconds: no double has that many."""
 

@@ -195,9 +195,15 @@ def test_every_break_has_its_killers() -> None:
     assert set(KILLERS) == set(BREAKS)
 
 
+held: set[Scenario] = set()
+"""Scenarios that this worker has seen to pass on the scripts as they are: many have several breaks."""
+
+
 @pytest.mark.parametrize("name", BREAKS)
 async def test_a_broken_line_is_noticed(name: str, valkey: RunningServer, keyspace: Keyspace) -> None:
     """Each scenario passes on the scripts as they are and fails on the broken ones."""
     for scenario in KILLERS[name]:
-        assert await holds(scenario, valkey, keyspace.topic()), "it fails on the unbroken scripts"
+        if scenario not in held:
+            assert await holds(scenario, valkey, keyspace.topic()), "it fails on the unbroken scripts"
+            held.add(scenario)
         assert not await holds(scenario, valkey, keyspace.topic(), BREAKS[name]), "nobody noticed"

@@ -28,6 +28,8 @@ def test_a_name_stands_for_one_rule() -> None:
     assert sorted(names) == sorted(set(names))
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_a_break_changes_the_script(name: str) -> None:
-    assert ALL[name].broken().split() != "\n".join(ruled(ALL[name].script).lines).split()
+def test_a_break_changes_the_script() -> None:
+    whole = {
+        script: "\n".join(ruled(script).lines).split() for script in {each.script for each in ALL.values()}
+    }
+    assert [name for name, each in ALL.items() if each.broken().split() == whole[each.script]] == []

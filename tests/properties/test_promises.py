@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from tests.chaos import count
+from tests.chaos import count, in_long
 from tests.lua.breaks import BREAKS
 from tests.properties.search import HUNT, SEARCH, STEPS_PER_RUN, search
 from tests.properties.world import World
@@ -49,16 +49,30 @@ def test_the_promises_hold(valkey: RunningServer, keyspace: Keyspace, keep: int)
     assert run(valkey, keyspace.topic(), options, keep=keep) > RUNS * STEPS_PER_RUN / 4
 
 
-# The breaks that soon lose a promise in this world; tests/lua/test_mutants.py has them all.
+# One break of each kind: it soon loses a promise in this world. tests/lua/test_mutants.py has all breaks.
 CAUGHT = [
     "nonce not compared",
     "score not compared",
+    "claim ahead of time",
+    "nack does not count",
+    "ack leaves the payload",
+    "limits not asked on a claim",
+    "reject counts no attempt",
+    "redrive leaves the letter",
+    "cancel without asking",
+    "expiry not looked at",
+    "run takes a lease away",
+    "a pause that is past",
+    "the later one stands for the earliest",
+]
+
+# Those that lose one, too, some of them only after thousands of steps.
+CAUGHT_IN_LONG = [
     "a foreign score taken for ours",
     "record kept on cancel",
     "renewal changes the nonce",
     "end of a lease keeps the state",
     "claim keeps the nonce",
-    "claim ahead of time",
     "return before the due time",
     "due time lost on claim",
     "a republish on the grid overlooked",
@@ -66,40 +80,31 @@ CAUGHT = [
     "release counts without a receipt",
     "release overlooks the relay's word",
     "lapse always counts",
-    "nack does not count",
     "occurrence not kept",
-    "ack leaves the payload",
     "ack leaves the record",
     "cancel leaves the payload",
     "limit ignored",
     "one claim too many",
-    "limits not asked on a claim",
     "limits not asked on a return",
     "age ends first deliveries",
-    "reject counts no attempt",
     "dead letters of outcomes lost",
     "the dead kept against the policy",
     "last error cut short",
     "content of the dead lost",
     "occurrence of the dead lost",
-    "redrive leaves the letter",
     "redriven as another occurrence",
     "redriven ahead of the record",
     "an empty stream left by redrive",
     "an empty stream left by purge",
     "a due time not asked for",
     "conditions on nothing hold",
-    "cancel without asking",
     "expiry not written",
-    "expiry not looked at",
     "reschedule without the fence",
     "run waits for the due time",
     "pause not looked at",
-    "a pause that is past",
     "a pause since 1970",
     "the look for orphans forgets the end",
     "timers are taken for orphans",
-    "run takes a lease away",
     "reschedule empties the payload",
     "repair leaves the records",
     "repair without asking again",
@@ -107,7 +112,6 @@ CAUGHT = [
     "dead letters of claims lost",
     "reschedule takes a delay for an instant",
     "expiry outlives a republish",
-    "the later one stands for the earliest",
     "one that is due with the earliest replaces",
     "the earliest by the end of a lease",
     "the earlier one stands for the latest",
@@ -119,10 +123,6 @@ CAUGHT = [
     "the due time told without the limit",
     "a run goes on whatever the score",
     "the limit is not written",
-]
-
-# Those that lose one only after thousands of steps, which are left to `make chaos`.
-CAUGHT_LATE = [
     "release before the due time",
     "attempts kept by a republish",
     "the expired kept like the dead",
@@ -162,9 +162,7 @@ SOONER = {
 a tenth of the suite's time. A change of the world may make one slow again; it can't make it wrong."""
 
 
-@pytest.mark.parametrize(
-    "name", [*CAUGHT, *(pytest.param(name, marks=pytest.mark.chaos) for name in CAUGHT_LATE)]
-)
+@pytest.mark.parametrize("name", [*CAUGHT, *in_long(CAUGHT_IN_LONG)])
 def test_a_broken_script_is_caught(name: str, valkey: RunningServer, keyspace: Keyspace) -> None:
     """The same interleavings find the break, by a promise that it loses."""
     with pytest.raises(AssertionError):
@@ -174,9 +172,14 @@ def test_a_broken_script_is_caught(name: str, valkey: RunningServer, keyspace: K
 # The breaks of the journal that its replay soon finds.
 TOLD = [
     "numbers begin anew",
-    "numbers of batches",
     "schedule without a record",
     "claim without a record",
+    "an ack leaves no record",
+    "a lapse is not told",
+    "each claim as the first",
+]
+TOLD_IN_LONG = [
+    "numbers of batches",
     "settle without a record",
     "extend without a record",
     "redrive without a record",
@@ -184,10 +187,7 @@ TOLD = [
     "cancel without a record",
     "purge without a record",
     "trim without a record",
-    "an ack leaves no record",
     "a refusal names no lease",
-    "a lapse is not told",
-    "each claim as the first",
     "the due time before is not told",
     "a lease voided is not told",
     "a cancelled lease is not told",
@@ -197,7 +197,7 @@ TOLD = [
 ]
 
 
-@pytest.mark.parametrize("name", TOLD)
+@pytest.mark.parametrize("name", [*TOLD, *in_long(TOLD_IN_LONG)])
 def test_a_false_journal_is_caught(name: str, valkey: RunningServer, keyspace: Keyspace) -> None:
     """The same interleavings find what the journal leaves out or says wrongly."""
     with pytest.raises(AssertionError):

@@ -82,6 +82,7 @@ async def found(url: str, *features: Feature) -> list[Lack]:
         return await lacking(server, features or BASE)
 
 
+@pytest.mark.every_server
 async def test_servers_have_them_all(redis_server: RunningServer) -> None:
     """And the tries leave nothing behind."""
     with redis_server.client() as client:

@@ -28,6 +28,7 @@ async def checked(url: str, *, allow_eviction: bool = False) -> str:
         await redis.aclose()
 
 
+@pytest.mark.every_server
 async def test_the_server_is_named(redis_server: RunningServer) -> None:
     """Every supported server is fit, and told apart by name and version."""
     name, _, version = (await checked(redis_server.url)).partition(" ")

@@ -172,6 +172,7 @@ def test_nothing_else_sets_one() -> None:
     }
 
 
+@pytest.mark.every_server
 async def test_an_eviction_spares_every_timer(redis_server: RunningServer, keyspace: Keyspace) -> None:
     """A full server with the policy `volatile-lru` drops what has a time to live, and refuses what is new as
     any full server does. Nothing of a timer is touched, and timers drain."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable
 from dataclasses import replace
-from typing import Any
 
 import anyio
 import pytest
@@ -22,7 +21,7 @@ from relay.store.dispatch.stream_groups import RedisGroups
 from relay.store.keys import KeyNames
 from relay.store.server import server_clock
 from relay.store.server.blocking import BlockingServer
-from relay.store.server.scripts import Call, Scripts
+from relay.store.server.scripts import Scripts
 from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
 from relay.store.verbs import timeline
@@ -53,23 +52,24 @@ def server_time(server: RunningServer) -> int:
     return int(seconds) * 1_000_000 + int(micros)
 
 
-@pytest.mark.parametrize("call", CALLS, ids=lambda call: call.verb)
+@pytest.mark.every_server
 @pytest.mark.parametrize("keep", [0, 5], ids=["", "journal"])
 def test_every_script_that_changes_something_refuses_late_calls(
-    call: Call[Any], keep: int, redis_server: RunningServer, keyspace: Keyspace
+    keep: int, redis_server: RunningServer, keyspace: Keyspace
 ) -> None:
     """It says so with its time, and touches nothing. One that reads asks for no time."""
-    call = call._replace(topic=keyspace.topic())
-    prepared = Scripts(KeyNames()).prepare(call, lambda _: keep)
-    if not prepared.script.writes:
-        assert prepared.command(1) == prepared.command(2)
-        return
+    scripts, topic = Scripts(KeyNames()), keyspace.topic()
     with redis_server.client() as client:
-        now = server_time(redis_server)
-        with pytest.raises(ResponseError, match=r"^GIVENUP \d{16}$") as refused:
-            client.execute_command(*prepared.command(now - 1, known=False))
-        assert int(str(refused.value).split()[1]) >= now
-        assert [key for key in prepared.keys if client.exists(key)] == []
+        for call in CALLS:
+            prepared = scripts.prepare(call._replace(topic=topic), lambda _: keep)
+            if not prepared.script.writes:
+                assert prepared.command(1) == prepared.command(2), call.verb
+                continue
+            now = server_time(redis_server)
+            with pytest.raises(ResponseError, match=r"^GIVENUP \d{16}$") as refused:
+                client.execute_command(*prepared.command(now - 1, known=False))
+            assert int(str(refused.value).split()[1]) >= now, call.verb
+            assert [key for key in prepared.keys if client.exists(key)] == [], call.verb
 
 
 async def test_a_late_schedule_does_not_undo_what_was_answered(

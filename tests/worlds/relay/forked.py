@@ -30,6 +30,7 @@ PRELOAD = [
     "relay.settings",
     "opentelemetry.exporter.otlp.proto.grpc.trace_exporter",
     "tests.worlds.relay.application",
+    "tests.worlds.relay.warm",
 ]
 """Imported before the forks. Nothing of it may start a thread or read a setting."""
 

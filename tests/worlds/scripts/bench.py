@@ -103,10 +103,8 @@ class Bench(Scheduling):
     @now.setter
     def now(self, instant: int) -> None:
         self._now = instant
-        self.raw.set(f"{self.timeline}:now", instant)
-        self.raw.set(f"{self.leases}:now", instant)
-        self.raw.set(f"{self.relays}:now", instant)
-        self.raw.set(f"{self.pace}:now", instant)
+        clocks = (self.timeline, self.leases, self.relays, self.pace)
+        self.raw.mset({f"{key}:now": instant for key in clocks})
 
     def _trimmed(self, topic: str, count: int) -> None:
         assert topic == self.topic
