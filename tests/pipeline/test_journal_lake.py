@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
 import subprocess
 import sys
 import threading
-import time
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -29,7 +26,9 @@ from relay.store.journal.scan import Mark
 from relay.store.keys import KeyNames
 from tests.audit.files import written
 from tests.audit.forge import Forge
+from tests.pipeline import doomed
 from tests.pipeline.journals import count, history, long_history, put
+from tests.pipeline.tables import rows_at
 from tests.pipeline.test_journal_source import batches_of
 from tests.worlds.relay.processes import ROOT
 from tests.worlds.waiting import eventually
@@ -178,13 +177,7 @@ def test_topics_that_no_folder_can_be_called(
         assert_holds(spark, tmp_path, topic, journal)
     asked = (LONG[0], LONG[3])
     audit_job.run(spark, None, AuditJob(str(tmp_path / "lake"), str(tmp_path / "out"), asked))
-    found = (
-        spark.read.format("delta")
-        .load(str(tmp_path / "out" / "kinds"))
-        .groupBy("topic")
-        .sum("records")
-        .collect()
-    )
+    found = rows_at(spark, tmp_path, "out/kinds").groupBy("topic").sum("records").collect()
     assert {row.topic for row in found} == set(asked)
     assert len({row[1] for row in found}) == 1
 
@@ -401,26 +394,39 @@ def test_columns_come_and_go(spark: SparkSession, tmp_path: Path) -> None:
     assert lake.append(more, lake.state().reached(ends(more)))
     assert_holds(spark, tmp_path, "t", journal)
     assert lake.state().marks == {"t": Mark(journal[-1].entry, journal[-1].last)}
-    found = spark.read.format("delta").load(str(tmp_path / "lake"))
+    found = rows_at(spark, tmp_path, "lake")
     assert {"previous_dead_id", "of_tomorrow"} < set(found.columns)
 
 
 # ----------------------------------------------------------------------------- killed
 
 RUN = """
-import sys
+import signal, sys
+from pathlib import Path
 from relay.pipeline.jobs import journal as journal_job
+from relay.pipeline.lake.journal_lake import Lake
 from relay.pipeline.spark.session import session
 from tests.pipeline.small_jvm import SMALL_AND_QUICK
 lake, url, topic = sys.argv[1:]
+append, calls, begun = Lake.append, [], Path(lake + ".begun")
+
+def held(batches):
+    if begun.exists():
+        signal.pause()
+    begun.touch()
+    yield from batches
+
+def third_is_held(self, rows, after):
+    calls.append(after)
+    return append(self, rows.mapInArrow(held, rows.schema) if len(calls) == 3 else rows, after)
+
+Lake.append = third_is_held
 one = {"spark.sql.shuffle.partitions": "1", "spark.default.parallelism": "1"}
 spark = session("test", master="local[1]", conf={**SMALL_AND_QUICK, **one})
 source = {"redis_url": url, "topics": topic, "maxRecordsPerTrigger": "40", "recordsPerPartition": "10"}
 journal_job.run(spark, None, journal_job.Journal(lake, source))
 """
-
-LONGEST = 400.0
-"""Seconds for a driver on a busy machine to come to a few batches."""
+"""A job with one task, whose third batch stands still when a part of its rows is in a file."""
 
 
 def commits(lake: Path) -> int:
@@ -428,24 +434,23 @@ def commits(lake: Path) -> int:
     return max(len(list(lake.glob("_delta_log/0*.json"))) - 1, 0)  # the first makes the table
 
 
-def killed(lake: Path, url: str, topic: str, batches: int) -> None:
-    """A driver in a process of its own, killed with its JVM while it writes a batch behind the first few."""
+def killed(lake: Path, url: str, topic: str) -> None:
+    """A driver in a process of its own, killed with all that it has started while it writes its third
+    batch."""
     process = subprocess.Popen(
-        [sys.executable, "-c", RUN, str(lake), url, topic],
-        start_new_session=True,
-        stderr=subprocess.DEVNULL,
-        cwd=ROOT,
+        [sys.executable, "-c", RUN, str(lake), url, topic], stderr=subprocess.DEVNULL, cwd=ROOT
     )
     try:
-        deadline = time.monotonic() + LONGEST
-        while time.monotonic() < deadline and process.poll() is None:
-            if (committed := commits(lake)) >= batches and len(list(lake.glob("*.parquet"))) > committed:
-                break
-            time.sleep(0.002)
-        assert process.poll() is None, "it was done before it could be killed"
+        eventually(
+            lambda: process.poll() is not None or len(list(lake.glob("*.parquet"))) > 2,
+            "the third batch is being written",
+            doomed.LONGEST,
+        )
+        assert process.poll() is None, "it ended before it could be killed"
     finally:
-        os.killpg(process.pid, signal.SIGKILL)
+        doomed.end(process.pid)
         process.wait()
+    assert commits(lake) == 2
 
 
 @pytest.mark.slow
@@ -457,7 +462,7 @@ def test_a_driver_that_is_killed_stores_nothing_twice(
     topic, journal = keyspace.topic(), long_history(range(6))
     put(valkey, topic, journal)
     lake = tmp_path / "lake"
-    killed(lake, valkey.url, topic, batches=2)
+    killed(lake, valkey.url, topic)
     assert Lake(spark, str(lake)).rows().count() < count(journal)
     ran(spark, job(tmp_path, valkey, topic, options={"maxRecordsPerTrigger": "400"}))
     assert_holds(spark, tmp_path, topic, journal)
