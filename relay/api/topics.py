@@ -159,7 +159,7 @@ class TopicCalls:
         record = self._access.actions.record(AccessVerb.ADMIN, "ForgetSubject", topic, thing, request.note)
         async with record as action:
             with self._durably(topic, request.durability) as level:
-                await action.begin("")
+                await action.begin(await self._standing(topic, brief.held))
                 since = await self._topics.forget_subject(topic, subject)
             if since is None:
                 raise TimerNotFound(
