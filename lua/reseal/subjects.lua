@@ -1,4 +1,4 @@
--- reseal/subjects.lua: put the keys of subjects, sealed anew, in the place of those that were read.
+-- reseal/subjects.lua: put the keys of subjects, sealed with another key, in the place of those that were read.
 --
 -- KEYS    subjects hash
 -- Uses    exchange

@@ -8,7 +8,7 @@
 --         error WRONGKEYTYPE
 -- Race    a relay that gives the subject a key at this moment: see subjects/keep.lua. Before this, it has a key, which
 --         goes; afterwards it gets none.
--- Race    `relay seal rotate` seals the key anew: it exchanges what it has read, and that is not there any more.
+-- Race    `relay seal rotate` seals the key again: it exchanges what it has read, and that is not there any more.
 -- Full    the first write is a delete.
 
 local bad = wrong_type()

@@ -6,7 +6,7 @@
 -- Returns what each has now: a key, or since when it is forgotten
 --         error WRONGKEYTYPE
 -- Race    two relays that give one subject a key: the first one stands, and both seal with that.
--- Race    somebody has it forgotten: what stands then is no key, and stays.
+-- Race    somebody has it forgotten: the tombstone stays.
 
 local bad = wrong_type()
 if bad then return bad end

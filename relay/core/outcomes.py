@@ -45,7 +45,7 @@ class Reason(Enum):
 
 
 NOT_GIVEN = frozenset((Reason.UNREADABLE, Reason.FORGOTTEN))
-"""Of what dies unread: no application was given it."""
+"""The reasons of what dies unread: no application was given it."""
 
 
 Settled = Verdict | Reason

@@ -131,7 +131,7 @@ async def test_two_relays_that_give_a_subject_its_key_share_one(desks: tuple[Des
             await gate.wait()
         return await call(each)
 
-    one.server.call = gated  # type: ignore[method-assign]
+    one.server.call = gated  # type: ignore[assignment, method-assign]
     slow = asyncio.create_task(one.schedule(("a", "ann")))
     await sent.wait()
     await other.schedule(("b", "ann"))
@@ -154,7 +154,7 @@ async def test_a_timer_that_is_written_as_its_subject_is_forgotten(desks: tuple[
             await other.topics.forget_subject(one.topic, "ann")
         return await call(each)
 
-    one.server.call = raced  # type: ignore[method-assign]
+    one.server.call = raced  # type: ignore[assignment, method-assign]
     await one.schedule(("late", "ann"))
     found = await other.claim()
     assert [isinstance(each, Unopened) and each.forgotten for each in found.values()] == [True, True]

@@ -175,7 +175,9 @@ def _is_used(source: Source, column: str) -> bool:
     """Whether a timer may be made of this column of theirs: an expression names it, or it has one of our
     names. Raises `InvalidField`."""
     name = column.lower()
-    return name in (*COLUMNS, SEAL_WITH) or any(name in each.lower() or "*" in each for each in source.columns.values())
+    return name in (*COLUMNS, SEAL_WITH) or any(
+        name in each.lower() or "*" in each for each in source.columns.values()
+    )
 
 
 def _complete(named: DataFrame, source: Source) -> None:

@@ -25,7 +25,7 @@ VERSION = "version"
 """The data source's column by which late rows lose against newer ones."""
 
 SEAL_WITH = "seal_with"
-"""A column that loads refuse: whoever names subjects means to forget them, and a load gives no keys to them."""
+"""A column that loads refuse: whoever names subjects means to forget them, and a load gives them no keys."""
 
 NO_SUBJECTS = (
     "is a column there, and loads don't seal by subject; schedule such timers through a relay, or leave the "

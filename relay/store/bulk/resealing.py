@@ -92,7 +92,7 @@ class Resealing:  # see 0112
 
     def rotate(self, topic: str, contents: Contents, writes: str) -> Rotated:
         """Seal all with the key `writes` that is sealed with another or not at all. What is sealed with a
-        subject's key stays as it is: that key is sealed anew. Raises as `count`
+        subject's key stays as it is: that key is sealed again. Raises as `count`
         does, and `StoreRefused` if old contents keep coming, or if somebody else does the same."""
         done = Rotated()
         for _ in range(PASSES):
