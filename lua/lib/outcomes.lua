@@ -1,7 +1,7 @@
 -- lib/outcomes.lua: what an outcome does to a timer: the part of lib/life.lua that settles.
 
 local function dies(r, reason, text)
-  r.received = reason == 'unreadable' and 0 or 1 -- whoever can't read it was given nothing
+  r.received = (reason == 'unreadable' or reason == 'forgotten') and 0 or 1 -- whoever can't read it was given nothing
   return 'DEAD', reason, text
 end
 

@@ -22,7 +22,8 @@ MAX_SHARED = 16 << 20
 class RequestColumns:
     """The timers of a request.
 
-    `trace` is the caller's trace context. Raises `InvalidField` if the columns differ in length, or if what
+    `trace` is the caller's trace context, `sealed` whether the topic is. Raises `InvalidField` if the columns
+    differ in length, or if what
     the timers share is wrong.
     """
 
@@ -31,6 +32,8 @@ class RequestColumns:
         request: service.ScheduleColumnsRequest,
         max_payload_bytes: int,
         trace: Mapping[str, str],
+        *,
+        sealed: bool = False,
     ) -> None:
         said = on_conflict(request)
         debounce = debounced(request, said)
@@ -44,6 +47,9 @@ class RequestColumns:
             self._times, self._delayed = [delay] * count, True
         _check_length("payloads", len(self._payloads), count)
         _check_length("delays_us" if self._delayed else "due_times_us", len(self._times), count)
+        self._subjects, self._sealed = request.seal_with, sealed
+        if self._subjects:
+            _check_length("seal_with", len(self._subjects), count)
         self._headers, self._kind = translate.shared(request, trace)
         self._check_shared(count)
         self._limit = max_payload_bytes
@@ -64,15 +70,17 @@ class RequestColumns:
     def read(self, part: slice) -> None:
         """Read the timers of this part; the next part begins where it ends."""
         names, payloads, times = self._names[part], self._payloads[part], self._times[part]
-        timers = self._timers(names, payloads, self._spread_out(names, times))
+        subjects = self._subjects[part]
+        timers = self._timers(names, payloads, self._spread_out(names, times), subjects)
         # A check of all together takes a fifth of the time, and hardly ever is one of them wrong.
         if not (
             validate.plain_names(names)
             and validate.times(times)
             and (not self._spread or max(times) + self._spread <= LATEST)
             and max(map(len, payloads)) <= self._limit
+            and not subjects  # each is looked at by itself
         ):
-            wrong = self._wrong(names, payloads, times)
+            wrong = self._wrong(names, payloads, times, subjects)
             timers = timers.only([place for place in range(len(names)) if place not in wrong])
             self._failures |= {part.start + place: failure for place, failure in wrong.items()}
         self._read.append(timers)
@@ -96,7 +104,7 @@ class RequestColumns:
         return [self._failures.get(place) or next(results) for place in range(count)]
 
     def _wrong(
-        self, names: Sequence[str], payloads: Sequence[bytes], times: Sequence[int]
+        self, names: Sequence[str], payloads: Sequence[bytes], times: Sequence[int], subjects: Sequence[str]
     ) -> dict[int, InvalidField]:
         wrong = {}
         for place, (name, payload, time) in enumerate(zip(names, payloads, times, strict=True)):
@@ -105,13 +113,19 @@ class RequestColumns:
                 check = validate.delay if self._delayed else validate.due
                 check(check(time) + spread_of(name, self._spread))
                 validate.payload(payload, self._limit)
+                if subjects:
+                    validate.seal_with(subjects[place], sealed=self._sealed)
             except InvalidField as failure:
                 wrong[place] = failure
         return wrong
 
-    def _timers(self, names: list[str], payloads: list[bytes], times: Sequence[int]) -> NewTimers:  # see 0062
+    def _timers(  # see 0062
+        self, names: list[str], payloads: list[bytes], times: Sequence[int], subjects: list[str]
+    ) -> NewTimers:
         count = len(names)
         given: dict[str, Any] = {"delays" if self._delayed else "dues": times}
+        if subjects:
+            given["seal_with"] = subjects
         return NewTimers.filled(
             names,
             payloads=payloads,

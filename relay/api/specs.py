@@ -16,6 +16,7 @@ class Specs:
     """The timers of a request.
 
     `admit` returns how many bytes a payload of a topic may have, or raises `InvalidField` or `Denied`.
+    `seals` says whether a topic is sealed.
     `trace` is the caller's trace context, `said` what the request says of timers that meet.
     """
 
@@ -26,11 +27,13 @@ class Specs:
         trace: Mapping[str, str],
         *,
         said: OnConflict | None = None,
+        seals: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self._specs = specs
         self._admit = admit
         self._trace = trace
         self._said = said
+        self._seals = seals
         self._limits: dict[str, int] = {}
         self._read: dict[str, list[NewTimers]] = {}
         self._named: list[tuple[str, str] | ServiceError] = []
@@ -50,6 +53,7 @@ class Specs:
                     self._limit(spec.topic),
                     self._trace,
                     said=self._said,
+                    sealed=self._seals(spec.topic),
                 )
             except (InvalidField, Denied) as failure:
                 self._named.append(failure)
@@ -66,7 +70,9 @@ class Specs:
             return False
         (topic,) = topics
         try:
-            timers = translate.new_timers(specs, self._limit(topic), self._trace, said=self._said)
+            timers = translate.new_timers(
+                specs, self._limit(topic), self._trace, said=self._said, sealed=self._seals(topic)
+            )
         except (InvalidField, Denied):
             return False
         if timers is None:

@@ -63,7 +63,15 @@ class TimerCalls:  # see 0046
         limit = self._admit(topic)
         said, asked = on_conflict(request), translate.durability(request.durability)
         condition = translate.condition(request.condition)
-        timer = translate.new_timer(request.timer, timer_id, limit, trace, said=said, condition=condition)
+        timer = translate.new_timer(
+            request.timer,
+            timer_id,
+            limit,
+            trace,
+            said=said,
+            condition=condition,
+            sealed=self._engine.seals(topic),
+        )
         result = await self._engine.schedule(topic, timer, asked)
         if result.change is Change.GONE:
             raise TimerNotFound.of(topic, timer_id)
@@ -83,7 +91,7 @@ class TimerCalls:  # see 0046
                 require(topic)
                 return self._room(topic)
 
-            specs = Specs(request.timers, admit, trace, said=on_conflict(request))
+            specs = Specs(request.timers, admit, trace, said=on_conflict(request), seals=self._engine.seals)
             await _by_stretches(self._reading, count, specs.read)
         outcomes = specs.outcomes(await self._engine.schedule_many(specs.timers, asked))
         results = replies.ScheduleResults(lambda topic: self._engine.durability(topic, asked))
@@ -107,7 +115,7 @@ class TimerCalls:  # see 0046
         _check_count("timer_ids", count)
         topic, asked = request.topic, translate.durability(request.durability)
         limit = self._admit(topic)
-        columns = RequestColumns(request, limit, trace)
+        columns = RequestColumns(request, limit, trace, sealed=self._engine.seals(topic))
         await _by_stretches(self._reading, count, columns.read)
         results = await self._engine.schedule_many({topic: columns.timers}, asked)
         outcomes = columns.outcomes(results[topic])

@@ -25,6 +25,7 @@ from relay.core.errors import (
 from relay.core.instants import LATEST
 from relay.core.ports import MAX_PER_CALL
 from relay.core.timers import NO_CONTENT, Change, Content, DeadLetter, TopicStats
+from relay.core.trust.sealing import subject_id
 from relay.core.trust.verbs import AccessVerb
 from relay.engine.engine import Engine
 from relay.v1 import topic_service_pb2 as pb
@@ -149,6 +150,23 @@ class TopicCalls:
                 purged = await self._topics.purge(topic, dead_ids)
             action.after = f"{purged} purged"
         return pb.PurgeDeadLettersResponse(purged=purged, reached=replies.reached(level))
+
+    async def forget_subject(self, request: pb.ForgetSubjectRequest) -> pb.ForgetSubjectResponse:
+        """Forget a subject for good. Raises `TimerNotFound`."""
+        topic = self._name(AccessVerb.ADMIN, request.topic)
+        subject = validate.name("subject", request.subject)
+        thing = f"subject {subject_id(topic, subject)}"  # its name is to be forgotten, too
+        record = self._access.actions.record(AccessVerb.ADMIN, "ForgetSubject", topic, thing, request.note)
+        async with record as action:
+            with self._durably(topic, request.durability) as level:
+                await action.begin(await self._standing(topic, brief.held))
+                since = await self._topics.forget_subject(topic, subject)
+            if since is None:
+                raise TimerNotFound(
+                    f"topic {topic!r} knows of no such subject: no timer named it in seal_with"
+                )
+            action.after = "forgotten"
+        return pb.ForgetSubjectResponse(forget_time=times.timestamp(since), reached=replies.reached(level))
 
     async def _standing(self, topic: str, said: Callable[[TopicStats], str]) -> str:
         """How a topic stands. While a node of a Cluster is away nobody knows, and what can be done at the

@@ -44,9 +44,10 @@ def new_timer(
     *,
     said: OnConflict | None = None,
     condition: Condition = NO_CONDITION,
+    sealed: bool = False,
 ) -> NewTimer:
     """Check and translate a timer. `trace` is the caller's trace context, `said` what the request says of
-    timers that meet. Raises `InvalidField`."""
+    timers that meet, `sealed` whether the topic is. Raises `InvalidField`."""
     validate.name("timer_id", timer_id)
     due, delay, intent = when(spec, timer_id, said)
     if condition != NO_CONDITION:
@@ -67,6 +68,7 @@ def new_timer(
         expires_after=expires_after,
         intent=intent,
         condition=condition,
+        seal_with=validate.seal_with(spec.seal_with, sealed=sealed),
     )
 
 
@@ -76,6 +78,7 @@ def new_timers(
     trace: Mapping[str, str],
     *,
     said: OnConflict | None = None,
+    sealed: bool = False,
 ) -> NewTimers | None:
     """Check and translate all timers together; those without a timer_id get one. If this returns None, or
     raises `InvalidField`, one of them is wrong or only unusual: `new_timer` finds which one, and how."""
@@ -98,6 +101,9 @@ def new_timers(
     if _any_has(specs, "expire_time") or _any_has(specs, "expire_after"):
         pairs = [expiry(spec, due) for spec, due in zip(specs, dues, strict=True)]
         expiries["expires"], expiries["expires_after"] = map(list, zip(*pairs, strict=True))
+    subjects = [spec.seal_with for spec in specs]
+    for each in set(subjects):
+        validate.seal_with(each, sealed=sealed)
     bare = headers({}, trace)
     return NewTimers.filled(
         timer_ids,
@@ -107,6 +113,7 @@ def new_timers(
         headers=[headers(own, trace) if (own := spec.headers) else bare for spec in specs],
         content_types=content_types,
         intents=[said or REPLACE] * len(specs),
+        seal_with=subjects,
         **expiries,
     )
 

@@ -110,6 +110,9 @@ class RelayClient(RecurringHandlers):
         `NotDurable` says that it was not so in time: the timer may stand. `FailedPrecondition` says what the
         server can't give, and that nothing was stored.
 
+        `seal_with` names whom the payload is about, in a topic that is sealed: `topics.forget_subject` makes
+        all that was scheduled with the same name unreadable for good.
+
         While the relay is away the call is repeated under the same id for `timeout` seconds. After
         an answer that got lost, UNCHANGED may be the call's own doing. Raises `CallError`:
         `InvalidArgument` names the field, `ResourceExhausted` says that the topic or Redis is full,

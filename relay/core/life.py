@@ -16,7 +16,7 @@ from enum import Enum
 from typing import Any
 
 from relay.core.journal import Adoption, JournalRecord, RecordKind
-from relay.core.outcomes import NO_LIMITS, Limits, Reason, Verdict
+from relay.core.outcomes import NO_LIMITS, NOT_GIVEN, Limits, Reason, Verdict
 from relay.core.timers import NO_CONDITION, REPLACE, Change, Condition, Debounce, Intent, OnConflict
 
 
@@ -317,7 +317,7 @@ def _due_again(
 
 def _reject(life: TimerLife, given: Given) -> Effect:
     life = replace(life, attempts=life.attempts + 1)
-    received = given.reason is not Reason.UNREADABLE  # no application can be given it
+    received = given.reason not in NOT_GIVEN  # no application can be given it
     return _dies(life, given, given.reason, given.error, nonce=given.nonce, received=received)
 
 

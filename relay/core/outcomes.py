@@ -31,7 +31,8 @@ class Verdict(Enum):
 
 class Reason(Enum):
     """Why a timer died: it ran out of attempts, claims or age, or it expired; its application rejected it, or
-    said that another attempt would not help; or no application can be given it."""
+    said that another attempt would not help; or no application can be given it, or ever again, since its
+    subject was forgotten."""
 
     ATTEMPTS = "attempts"
     CLAIMS = "claims"
@@ -40,6 +41,11 @@ class Reason(Enum):
     REJECTED = "rejected"
     FAILED = "failed"
     UNREADABLE = "unreadable"
+    FORGOTTEN = "forgotten"
+
+
+NOT_GIVEN = frozenset((Reason.UNREADABLE, Reason.FORGOTTEN))
+"""The reasons of what dies unread: no application was given it."""
 
 
 Settled = Verdict | Reason
@@ -94,11 +100,13 @@ def nonces(instance: bytes | None = None) -> Callable[[], bytes]:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """A new due time (`due`, or `delay` in microseconds from now) and, if it is not None, a new content."""
+    """A new due time (`due`, or `delay` in microseconds from now) and, if it is not None, a new content,
+    which is sealed with a subject's key if `sealed_with` has the id of one."""
 
     due: int | None = None
     delay: int | None = None
     content: Content | None = None
+    sealed_with: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,14 +138,15 @@ class Ending:
     def of(self, timer: ClaimedTimer, wait: Callable[[], int]) -> Ending:
         """Return what the store is to write of this timer when its application says this.
 
-        `wait` returns the pause (microseconds) of a NACK that names none. Headers and content type stay.
+        `wait` returns the pause (microseconds) of a NACK that names none. Headers, content type and subject
+        stay.
         """
         if self.verb is Verb.NACK and self.retry_after is None:
             return Ending(Verb.NACK, retry_after=wait(), error=self.error)
         if self.again is None or self.again.content is None:
             return self
         content = Content.of(timer)._replace(payload=self.again.content.payload)
-        return replace(self, again=replace(self.again, content=content))
+        return replace(self, again=replace(self.again, content=content, sealed_with=timer.sealed_with))
 
 
 ACKED = Ending(Verb.ACK)

@@ -316,6 +316,11 @@ class TopicStore(Protocol):
         """
         ...
 
+    async def forget_subject(self, topic: str, subject: str) -> int | None:
+        """Remove the key of a subject for good, so that nothing that was sealed with it opens again; return
+        since when the subject is forgotten (microseconds), or None if the topic knows of no such subject."""
+        ...
+
     async def trim(self, topic: str, *, max_count: int, max_age: int) -> int:
         """Remove the oldest dead letters, so that at most `max_count` stay, none older than `max_age`
         (microseconds; 0 means no limit). Returns how many were removed."""

@@ -90,7 +90,8 @@ class NewTimer(NamedTuple):
 
     It is never delivered at or after `expires` (an instant), or `expires_after` its due time
     (microseconds). `intent` says what becomes of a timer that has its id; with `Debounce` there is a `delay`
-    and no expiry. With `condition` it is stored only if a timer has its id and meets the condition.
+    and no expiry. With `condition` it is stored only if a timer has its id and meets the condition. Its
+    content is sealed with the key of the subject `seal_with`, if that is not empty.
     """
 
     timer_id: str
@@ -103,6 +104,7 @@ class NewTimer(NamedTuple):
     expires_after: int | None = None
     intent: Intent = REPLACE
     condition: Condition = NO_CONDITION
+    seal_with: str = ""
 
 
 @columns_of(NewTimer)
@@ -120,6 +122,7 @@ class NewTimers(Batch[NewTimer]):
     expires_after: list[int | None]
     intents: list[Intent]
     conditions: list[Condition]
+    seal_with: list[str]
 
 
 class Change(Enum):
@@ -211,6 +214,8 @@ class ClaimedTimer(NamedTuple):
     not UTF-8: no application can be given such a name. `claims` counts this claim and those before
     it whose deliveries were sent. `proof` proves the lease if the claim's nonce does not. `unopened` says why
     the content is empty, if it is sealed and does not open here: then no application is given the timer.
+    `sealed_with` is the id of the subject's key that the content is sealed with, empty for none: another
+    content of the timer is sealed with it, too.
     """
 
     timer_id: str
@@ -226,6 +231,7 @@ class ClaimedTimer(NamedTuple):
     claims: int = 1
     proof: bytes = b""
     unopened: Unopened | None = None
+    sealed_with: str = ""
 
 
 @columns_of(ClaimedTimer)
@@ -246,6 +252,7 @@ class ClaimedTimers(Batch[ClaimedTimer]):
     claims: list[int]
     proofs: list[bytes]
     unopened: list[Unopened | None]
+    sealed_with: list[str]
 
 
 def content_size(payload: bytes, headers: Mapping[str, str]) -> int:

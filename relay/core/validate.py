@@ -119,6 +119,17 @@ def times(values: Sequence[int]) -> bool:
     return min(values) >= 0 and max(values) <= LATEST
 
 
+def seal_with(value: str, *, sealed: bool) -> str:
+    """The subject that a timer names, which only one of a `sealed` topic may."""
+    if not value:
+        return ""
+    if not sealed:
+        raise InvalidField(
+            "seal_with", "is set, and the topic is not sealed; leave it out, or set sealing for the topic"
+        )
+    return name("seal_with", value)
+
+
 def content_type(value: str) -> str:
     """Check a content type: empty, or at most 256 bytes without control characters."""
     if value:

@@ -238,6 +238,10 @@ class Engine:
         """Return the topic's limit."""
         return self._policies.largest(topic)
 
+    def seals(self, topic: str) -> bool:
+        """Return whether the contents of the topic's timers are sealed."""
+        return self._policies.seals(topic)
+
     def lifetime(self, topic: str) -> float:
         """Return the seconds after which a silent delivery of the topic is given up."""
         return self._policies(topic).lifetime

@@ -78,3 +78,10 @@ class TopicService(base.TopicServiceServicer):  # see 0029
     ) -> pb.PurgeDeadLettersResponse:
         """Remove dead letters for good."""
         return await self._topics.purge(request)
+
+    @answered_in_time
+    async def ForgetSubject(
+        self, request: pb.ForgetSubjectRequest, context: Context
+    ) -> pb.ForgetSubjectResponse:
+        """Remove a subject's key for good."""
+        return await self._topics.forget_subject(request)

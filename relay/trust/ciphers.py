@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hmac
 import os
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -29,10 +31,11 @@ MOST_DERIVED = 4_096
 
 _BODY = len(VERSION) + SALT + NONCE
 _INFO = b"relay sealing 1"
+_MARK = b"relay mark of a key 1"
 
 
 class Cipher:
-    """One key of a keyring. Nothing shows the key: not `repr`, not an error."""
+    """One key of a keyring, or of a subject. Nothing shows the key: not `repr`, not an error."""
 
     __slots__ = ("_derived", "_key", "_left", "_pid", "_prefix", "_sealing")
 
@@ -45,6 +48,12 @@ class Cipher:
 
     def __repr__(self) -> str:
         return "Cipher(***)"
+
+    @property
+    def mark(self) -> str:
+        """Eight characters that another key does not have, but for a chance of 2^-48. They reveal nothing of
+        the key."""
+        return base64.urlsafe_b64encode(hmac.digest(self._key, _MARK, "sha256")[:6]).decode()
 
     def seal(self, bound: Sequence[bytes], plain: Sequence[bytes]) -> list[bytes]:
         """Seal texts, each for what it is bound to."""

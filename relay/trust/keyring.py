@@ -50,6 +50,10 @@ class FileKeyring:
             raise DoesNotOpen(Unopened(key_id, tampered=True))
         return plain
 
+    def cipher(self, key_id: str, bound: bytes, sealed: bytes) -> Cipher:
+        """See `Keyring.cipher`. Raises `DoesNotOpen`."""
+        return Cipher(self.open(key_id, bound, sealed))
+
     def load(self) -> None:
         """Take over what the files say now. Raises `BadFile`, after which the keys are those before."""
         named: list[Path] = []

@@ -282,3 +282,23 @@ class PurgeDeadLettersResponse(_message.Message):
     purged: int
     reached: str
     def __init__(self, purged: _Optional[int] = ..., reached: _Optional[str] = ...) -> None: ...
+
+class ForgetSubjectRequest(_message.Message):
+    __slots__ = ("topic", "subject", "durability", "note")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    SUBJECT_FIELD_NUMBER: _ClassVar[int]
+    DURABILITY_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    subject: str
+    durability: str
+    note: str
+    def __init__(self, topic: _Optional[str] = ..., subject: _Optional[str] = ..., durability: _Optional[str] = ..., note: _Optional[str] = ...) -> None: ...
+
+class ForgetSubjectResponse(_message.Message):
+    __slots__ = ("forget_time", "reached")
+    FORGET_TIME_FIELD_NUMBER: _ClassVar[int]
+    REACHED_FIELD_NUMBER: _ClassVar[int]
+    forget_time: _timestamp_pb2.Timestamp
+    reached: str
+    def __init__(self, forget_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., reached: _Optional[str] = ...) -> None: ...

@@ -80,6 +80,11 @@ class TopicServiceStub(object):
                 request_serializer=relay_dot_v1_dot_topic__service__pb2.PurgeDeadLettersRequest.SerializeToString,
                 response_deserializer=relay_dot_v1_dot_topic__service__pb2.PurgeDeadLettersResponse.FromString,
                 _registered_method=True)
+        self.ForgetSubject = channel.unary_unary(
+                '/relay.v1.TopicService/ForgetSubject',
+                request_serializer=relay_dot_v1_dot_topic__service__pb2.ForgetSubjectRequest.SerializeToString,
+                response_deserializer=relay_dot_v1_dot_topic__service__pb2.ForgetSubjectResponse.FromString,
+                _registered_method=True)
 
 
 class TopicServiceServicer(object):
@@ -154,6 +159,16 @@ class TopicServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ForgetSubject(self, request, context):
+        """ForgetSubject removes the key of a subject for good: what was sealed with it never opens again, in Redis or
+        anywhere else. Timers that wait die when they are due, as `forgotten`, and the subject's name is refused from
+        then on. Relays that have used the key in the last 5 seconds still know it until those have passed. NOT_FOUND
+        if nothing was ever sealed for such a subject. Repeated, it changes nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TopicServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -201,6 +216,11 @@ def add_TopicServiceServicer_to_server(servicer, server):
                     servicer.PurgeDeadLetters,
                     request_deserializer=relay_dot_v1_dot_topic__service__pb2.PurgeDeadLettersRequest.FromString,
                     response_serializer=relay_dot_v1_dot_topic__service__pb2.PurgeDeadLettersResponse.SerializeToString,
+            ),
+            'ForgetSubject': grpc.unary_unary_rpc_method_handler(
+                    servicer.ForgetSubject,
+                    request_deserializer=relay_dot_v1_dot_topic__service__pb2.ForgetSubjectRequest.FromString,
+                    response_serializer=relay_dot_v1_dot_topic__service__pb2.ForgetSubjectResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -447,6 +467,33 @@ class TopicService(object):
             '/relay.v1.TopicService/PurgeDeadLetters',
             relay_dot_v1_dot_topic__service__pb2.PurgeDeadLettersRequest.SerializeToString,
             relay_dot_v1_dot_topic__service__pb2.PurgeDeadLettersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ForgetSubject(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/relay.v1.TopicService/ForgetSubject',
+            relay_dot_v1_dot_topic__service__pb2.ForgetSubjectRequest.SerializeToString,
+            relay_dot_v1_dot_topic__service__pb2.ForgetSubjectResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -74,6 +74,13 @@ async def purge(calls: Calls, call: ApiCall) -> Answer:
     return Answer(forms.write(await calls.topics.purge(request)))
 
 
+async def forget_subject(calls: Calls, call: ApiCall) -> Answer:
+    """Remove a subject's key for good."""
+    request = pb.ForgetSubjectRequest()
+    _read(call, request)
+    return Answer(forms.write(await calls.topics.forget_subject(request)))
+
+
 def _read(call: ApiCall, request: Message) -> None:
     call.read(request, without=("topic",))
     request.topic = call.path["topic"]  # type: ignore[attr-defined]
@@ -152,5 +159,14 @@ OPERATIONS = (
         "Remove dead letters for good.",
         pb.PurgeDeadLettersResponse,
         pb.PurgeDeadLettersRequest,
+    ),
+    Operation(
+        "POST",
+        f"{ONE}:forget-subject",
+        forget_subject,
+        "Remove the key of a subject for good: what was sealed with it never opens again.",
+        pb.ForgetSubjectResponse,
+        pb.ForgetSubjectRequest,
+        problems=(404,),
     ),
 )

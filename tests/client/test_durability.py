@@ -24,6 +24,7 @@ CALLS: dict[str, Callable[[Any, str], Any]] = {
     "ResumeTopic": lambda client, level: client.topics.resume("t", durability=level),
     "RedriveDeadLetters": lambda client, level: client.topics.redrive("t", ["1-0"], durability=level),
     "PurgeDeadLetters": lambda client, level: client.topics.purge("t", ["1-0"], durability=level),
+    "ForgetSubject": lambda client, level: client.topics.forget_subject("t", "s", durability=level),
     "PutRecurrence": lambda client, level: client.recur("r", topic="t", every=60, durability=level),
     "PauseRecurrence": lambda client, level: client.recurrences.pause(*NAMED, durability=level),
     "ResumeRecurrence": lambda client, level: client.recurrences.resume(*NAMED, durability=level),

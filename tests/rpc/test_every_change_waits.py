@@ -23,6 +23,7 @@ from relay.core.durability import Durability
 from relay.core.outcomes import ClaimRequest, Ending, Settlement, Verb
 from relay.core.policy import TopicPolicy
 from relay.core.timers import NewTimer
+from relay.core.trust.sealing import subject_id
 from relay.engine.engine import Engine
 from relay.rpc import server as rpc
 from relay.rpc.binding import Binding
@@ -82,6 +83,7 @@ def changes(about: Named) -> dict[str, Any]:
         topics.ResumeTopicRequest(topic=topic),
         topics.RedriveDeadLettersRequest(topic=topic, dead_ids=about.dead[:1]),
         topics.PurgeDeadLettersRequest(topic=topic, dead_ids=about.dead[1:]),
+        topics.ForgetSubjectRequest(topic=topic, subject="ann"),
         recurring.PutRecurrenceRequest(recurrence=recurrence(topic, "new")),
         recurring.PauseRecurrenceRequest(topic=topic, recurrence_id="to pause"),
         recurring.ResumeRecurrenceRequest(topic=topic, recurrence_id="to resume"),
@@ -132,6 +134,9 @@ class Relay:
         rejected = Settlement(nonce, Ending(Verb.REJECT), names)
         await store.settle(topic, [rejected], limits=TopicPolicy().limits)
         letters = (await self.engine.topics.dead_page(topic, limit=2, cursor="")).letters
+        await self.redis.ask(
+            "HSET", self.redis.keys.key("subjects", topic), subject_id(topic, "ann"), "its key"
+        )
         for name in ("to run", "to cancel"):
             await self.call("Schedule", timers.ScheduleRequest(timer=spec(topic, name), durability="stored"))
         for name in ("to pause", "to resume", "to trigger", "to fill", "to delete"):

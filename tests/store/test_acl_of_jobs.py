@@ -35,6 +35,7 @@ from relay.store.server.fitness import check_server
 from relay.store.server.probing.acl import AclJob, rights
 from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
+from relay.store.timeline.subjects import Subjects
 from relay.trust.keyring import FileKeyring
 from tests.servers import RunningServer
 from tests.settlements import end_of
@@ -135,14 +136,18 @@ def test_jobs_do_with_their_user(server: RunningServer) -> None:
 
 
 async def test_sealing_does_with_its_user(server: RunningServer, tmp_path: Path) -> None:
-    """Timers, a recurrence and a dead letter get a key, and are counted by it. It can't schedule."""
+    """Timers, a recurrence, a dead letter and a subject get a key, and are counted by it. The user can't
+    schedule."""
     file = tmp_path / "keyring.yaml"
-    file.write_text(f"write: k1\nkeys: {{k1: {{base64: {'A' * 43}=}}}}")
+    other = tmp_path / "other.yaml"
+    other.write_text(f"write: k0\nkeys: {{k0: {{base64: {'A' * 43}=}}}}")
+    file.write_text(f"write: k1\nkeys: {{k0: {{base64: {'A' * 43}=}}, k1: {{base64: {'B' * 42}A=}}}}")
     keyring = FileKeyring(file)
     async with Server(server.url, connections=2, timeout=60.0) as way:
         with server.client() as operator:
             operator.flushall()
-        store = RedisStore(way)
+        store, old = RedisStore(way), Contents(FileKeyring(other), lambda _: True)
+        await Subjects(way, old).keep("t", ["ann"])
         await store.schedule("t", [NewTimer("a", b"x", due=1)])
         await store.claim("t", ClaimRequest(limit=3, lease=30 * SECOND, nonce=N1, max_bytes=1 << 20))
         await store.settle("t", [end_of("a", N1, Verb.REJECT)], limits=Limits(keep=True))

@@ -18,7 +18,8 @@ from relay.core.outcomes import ClaimRequest, Limits, Verb
 from relay.core.recurring.recurrence import Recurrence, Standing
 from relay.core.recurring.rule import Rule
 from relay.core.timers import NewTimer
-from relay.store.bulk.resealing import PLAIN, Resealing, Sealed
+from relay.core.trust.sealing import SUBJECT, subject_id
+from relay.store.bulk.resealing import FORGOTTEN, PLAIN, Resealing, Sealed
 from relay.store.bulk.store import BulkStore
 from relay.store.codec.contents import Contents
 from relay.store.keys import KeyNames
@@ -30,8 +31,10 @@ from relay.store.partitions.timers import PartitionedTimers
 from relay.store.server.blocking import BlockingServer
 from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
+from relay.store.timeline.subjects import Subjects
 from relay.store.timeline.topics import RedisTopics
 from relay.store.verbs import reseal
+from relay.store.verbs import subjects as of_subjects
 from relay.trust.keyring import FileKeyring
 from tests.keyspace import Keyspace
 from tests.servers import RunningServer, start_server
@@ -80,6 +83,10 @@ class Desk:
         for n, name in enumerate(WAITING):
             store = (self.plain, self.old)[n % 2]
             await store.schedule(layout.partition(name), [NewTimer(name, name.encode(), due=LATER)])
+        for name in ("ann", "ben"):
+            await self.old.schedule(layout.partition(name), [NewTimer(name, b"s", due=LATER, seal_with=name)])
+        assert await self.topics.forget_subject(self.topic, "ben")
+        await self.plain.cancel(layout.partition("ben"), ["ben"])
         for name, kept in (
             ("r1", self.recurrences),
             ("r2", RedisRecurrences(self.server, Carrier(self.server))),
@@ -93,7 +100,7 @@ class Desk:
             self.server.keys.key(name, each)
             for each in self.partitions
             for name in ("payloads", "rules", "dead")
-        ]
+        ] + [self.server.keys.key("subjects", self.topic)]
         self.kept = {key: await self.server.ask("DUMP", key) for key in names}
 
     async def bring_back(self) -> None:
@@ -137,6 +144,7 @@ class Desk:
                 elif kind == b"hash":
                     found[key] = await self.server.ask("HGETALL", key)
             stored = await self.server.ask("HGETALL", keys.key("payloads", partition))
+            await Subjects(self.server, self.both).look(partition, stored.values())
             found[f"payloads {partition}"] = {
                 name: self.both.decode(partition, name.decode(), each) for name, each in stored.items()
             }
@@ -169,7 +177,8 @@ async def desk(
 
 
 NEW = {
-    Sealed.TIMERS: Counter({"k2": len(WAITING) + 1}),
+    Sealed.SUBJECTS: Counter({"k2": 1, FORGOTTEN: 1}),
+    Sealed.TIMERS: Counter({"k2": len(WAITING) + 1, SUBJECT: 1}),
     Sealed.RECURRENCES: Counter({"k2": 2}),
     Sealed.DEAD_LETTERS: Counter({"k2": len(DEAD)}),
 }
@@ -179,12 +188,13 @@ async def test_all_get_the_new_key_and_nothing_else_changes(desk: Desk) -> None:
     """Not a lease, not a due time, not a dead letter's id; a second run finds nothing to do."""
     before = await desk.held()
     assert desk.count() == {
-        Sealed.TIMERS: Counter({PLAIN: 4, "k1": 4}),
+        Sealed.SUBJECTS: Counter({"k1": 1, FORGOTTEN: 1}),
+        Sealed.TIMERS: Counter({PLAIN: 4, "k1": 4, SUBJECT: 1}),
         Sealed.RECURRENCES: Counter({"k1": 1, PLAIN: 1}),
         Sealed.DEAD_LETTERS: Counter({PLAIN: 3, "k1": 2}),
     }
     _, changed = desk.rotate()
-    assert changed == {Sealed.TIMERS: 8, Sealed.RECURRENCES: 2, Sealed.DEAD_LETTERS: 5}
+    assert changed == {Sealed.SUBJECTS: 1, Sealed.TIMERS: 8, Sealed.RECURRENCES: 2, Sealed.DEAD_LETTERS: 5}
     assert desk.count() == NEW
     assert await desk.held() == before
     assert desk.rotate() == (0, Counter())
@@ -233,6 +243,11 @@ async def test_what_changes_beside_it_stays_as_somebody_else_made_it(desk: Desk)
 
         assert exchange("payloads", "w0", reseal.contents) == 0
         assert exchange("rules", "r1", reseal.rules) == 0
+        subjects, ann = keys.key("subjects", desk.topic), subject_id(desk.topic, "ann")
+        read = other.server.ask("HGET", subjects, ann)
+        assert other.call(of_subjects.forget(desk.topic, ann)).startswith(b"!")
+        assert other.call(reseal.subjects(desk.topic, [ann.encode(), read, b"resealed"])) == 0
+        assert other.server.ask("HGET", subjects, ann).startswith(b"!")
         assert other.server.ask("HGET", keys.key("payloads", at("w0")), "w0") == b"newer 2"
         assert other.server.ask("HGET", keys.key("rules", at("r1")), "r1") == b"newer 3"
         assert other.call(reseal.contents(at("w1"), [b"w1", b"gone", b"resealed"])) == 0
@@ -420,6 +435,7 @@ async def test_what_does_not_open_is_left_and_told(desk: Desk, tmp_path: Path) -
     only = contents(tmp_path, "k2")
     with BulkStore(BlockingServer(desk.url)) as store:
         done = Resealing(store).rotate(desk.topic, only, "k2")
-        assert done.closed == {"sealed with key 'k1', which the keyring lacks": 4 + 1 + 2}
+        lacks = "sealed with key 'k1', which the keyring lacks"
+        assert done.closed == {lacks: 4 + 1 + 2, f"the key of a subject, {lacks}": 1}
         found = Resealing(store).count(desk.topic)
-    assert found[Sealed.TIMERS] == Counter({"k1": 4, "k2": 4})
+    assert found[Sealed.TIMERS] == Counter({"k1": 4, "k2": 4, SUBJECT: 1})

@@ -10,7 +10,18 @@ from relay.core.outcomes import NO_LIMITS, ClaimRequest
 from relay.store.keys import KeyNames
 from relay.store.server.manifest import manifest, verbs
 from relay.store.server.scripts import Call, Scripts
-from relay.store.verbs import bulk, layout, move, people, ready_list, recur, reseal, stream, timeline
+from relay.store.verbs import (
+    bulk,
+    layout,
+    move,
+    people,
+    ready_list,
+    recur,
+    reseal,
+    stream,
+    subjects,
+    timeline,
+)
 
 REQUEST = ClaimRequest(limit=1, lease=2, nonce=b"n" * 16, max_bytes=3)
 ONE = stream.Consumer("billing", "one")
@@ -79,10 +90,13 @@ CALLS: list[Call[Any]] = [
     recur.calendars(""),
     reseal.contents("t", ["a", b"read", b"written"]),
     reseal.rules("t", ["r", b"read", b"written"]),
+    reseal.subjects("t", ["s", b"read", b"written"]),
     reseal.begin("t", "run"),
     reseal.copy("t", "run", ["1-1", b"written"]),
     reseal.drop("t", "run", ["1-1"]),
     reseal.swap("t", "run"),
+    subjects.keep("t", ["s", b"key"]),
+    subjects.forget("t", "s"),
 ]
 COLUMNS = dict.fromkeys(("bulk/replace", "bulk/insert", "bulk/apply", "bulk/guarded_load"), 3)
 """Arguments that come behind those of the call: a batch by columns."""

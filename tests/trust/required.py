@@ -33,6 +33,7 @@ METHODS = {
         "GetDeadLetter": READ,
         "RedriveDeadLetters": OPERATE,
         "PurgeDeadLetters": OPERATE,
+        "ForgetSubject": AccessVerb.ADMIN,
     },
     "RecurrenceService": {
         "PutRecurrence": SCHEDULE,
@@ -61,6 +62,7 @@ BODIES: dict[str, Any] = {
     "timers_batch": {"timers": [{"timer_id": "a", "delay_sec": 3600}]},
     "topics_redrive": {"dead_ids": ["1-0"]},
     "topics_purge": {"dead_ids": ["1-0"]},
+    "topics_forget_subject": {"subject": "ann"},
     "recurrences_put": {"rule": RULE},
     "recurrences_preview": {"rule": RULE},
     "calendars_put": {"dates": []},
@@ -78,6 +80,7 @@ WEB = {
     "topics_dead_letter": READ,
     "topics_redrive": OPERATE,
     "topics_purge": OPERATE,
+    "topics_forget_subject": AccessVerb.ADMIN,
     "timers_schedule": SCHEDULE,
     "timers_put": SCHEDULE,
     "timers_batch": SCHEDULE,

@@ -17,6 +17,7 @@ from google.protobuf.descriptor import MethodDescriptor
 from relay.client.calls.channel import METHODS as CLIENT
 from relay.core.errors import StoreUnavailable
 from relay.core.trust.actions import Action
+from relay.core.trust.sealing import subject_id
 from relay.core.trust.verbs import AccessVerb
 from relay.store.keys import KeyNames
 from relay.store.partitions.topics import PartitionedTopics
@@ -38,6 +39,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "ResumeTopic": {},
     "RedriveDeadLetters": {"dead_ids": ["1-0"]},
     "PurgeDeadLetters": {"dead_ids": ["1-0"]},
+    "ForgetSubject": {"subject": "ann"},
     "PutCalendar": {"calendar": {"name": "de", "dates": ["2026-12-25"]}},
     "DeleteCalendar": {"name": "de"},
     "PutRecurrence": {"recurrence": {"recurrence_id": "r", "rule": {"every": {"seconds": 3600}}}},
@@ -86,6 +88,9 @@ async def daemon(
         Server(valkey.url, timeout=PATIENCE, connections=1) as server,
     ):
         await seed(channel, there)
+        await server.ask(
+            "HSET", server.keys.key("subjects", there.topic), subject_id(there.topic, "ann"), "its key"
+        )
         yield there, channel, RedisActions(server)
 
 

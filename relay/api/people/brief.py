@@ -39,6 +39,11 @@ def dead(stats: TopicStats) -> str:
     return counted(stats.dead, "dead letter")
 
 
+def held(stats: TopicStats) -> str:
+    """How many timers and letters there are."""
+    return f"{counted(stats.timers, 'timer')} and {dead(stats)} in the topic"
+
+
 def timer(stored: StoredTimer | None) -> str:
     """When a timer is due."""
     return NONE if stored is None else f"due {write_instant(stored.due)}"

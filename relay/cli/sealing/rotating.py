@@ -13,9 +13,10 @@ from relay.cli.terminal.exits import BAD_INPUT, FAILURE, UNAVAILABLE, fail
 from relay.cli.terminal.redis_connection import advice, load_settings
 from relay.core import validate
 from relay.core.errors import InvalidField, StoreError, StoreUnavailable
+from relay.core.trust.sealing import SUBJECT
 from relay.settings import Settings
 from relay.settings.keys import key_names
-from relay.store.bulk.resealing import PLAIN, Resealing, Rotated
+from relay.store.bulk.resealing import FORGOTTEN, PLAIN, Resealing, Rotated, Sealed
 from relay.store.bulk.store import BulkStore
 from relay.store.codec.contents import Contents
 from relay.store.server.blocking import TIMEOUT, BlockingServer
@@ -39,10 +40,13 @@ def status(config: Path | None, topic: str, as_json: bool) -> None:
                 "topic": topic,
                 "keys": {
                     kind.replace(" ", "_"): [
-                        {"key": key_id or None, "count": count} for key_id, count in sorted(keys.items())
+                        {"key": key_id or None, "count": count}
+                        for key_id, count in sorted(keys.items())
+                        if key_id != FORGOTTEN
                     ]
                     for kind, keys in found.items()
                 },
+                "forgotten_subjects": found[Sealed.SUBJECTS][FORGOTTEN],
             }
         )
         return
@@ -80,7 +84,8 @@ def _show(topic: str, writes: str, done: Rotated, as_json: bool) -> None:
 
 
 def _named(key_id: str) -> str:
-    return "in the clear" if key_id == PLAIN else f"with key {key_id!r}"
+    others = {PLAIN: "in the clear", FORGOTTEN: "forgotten", SUBJECT: "with subjects' keys"}
+    return others.get(key_id) or f"with key {key_id!r}"
 
 
 @contextmanager

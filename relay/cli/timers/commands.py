@@ -116,6 +116,14 @@ def schedule(
             help="How long after its due time it expires; no delivery begins from then on.",
         ),
     ] = None,
+    seal_with: Annotated[
+        str,
+        typer.Option(
+            "--seal-with",
+            metavar="SUBJECT",
+            help="Whom the payload is about; relay seal forget makes it unreadable for good.",
+        ),
+    ] = "",
     durability: Durability = "",
     target: Target = DEFAULT_TARGET,
     timeout: Timeout = None,
@@ -151,6 +159,7 @@ def schedule(
             "content_type": content_type,
             "create_only": create_only,
             "on_conflict": conflict,
+            "seal_with": seal_with,
             "durability": durability,
         },
         as_json,

@@ -152,6 +152,13 @@ PURGE = Method(
     changes=True,
     service="TopicService",
 )
+FORGET_SUBJECT = Method(
+    "ForgetSubject",
+    topic_pb.ForgetSubjectRequest,
+    topic_pb.ForgetSubjectResponse,
+    changes=True,
+    service="TopicService",
+)
 TOPIC_METHODS: tuple[Method[Any, Any], ...] = (
     LIST_TOPICS,
     GET_TOPIC,
@@ -162,6 +169,7 @@ TOPIC_METHODS: tuple[Method[Any, Any], ...] = (
     GET_DEAD,
     REDRIVE,
     PURGE,
+    FORGET_SUBJECT,
 )
 
 

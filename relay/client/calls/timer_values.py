@@ -73,6 +73,9 @@ class NewTimer:
     """How long after the first of such timers the last one is due at the latest. Only with `debounce`."""
     spread: Seconds | None = None
     """The length from the due time on over which timers are spread by their ids. Not with `debounce`."""
+    seal_with: str = field(default="", repr=False)
+    """Whom the payload is about, in a sealed topic: once this subject is forgotten, payload and headers never
+    open again. Under the rules of `topic`; empty: nobody."""
     time_us: int = field(init=False, repr=False, compare=False)
     """`delay`, `due_time` or `debounce`, whichever is given, in microseconds."""
     apart_us: tuple[int, int, int] | None = field(init=False, repr=False, compare=False, default=None)
@@ -88,6 +91,8 @@ class NewTimer:
         arguments.check_name(self.topic, "topic")
         arguments.check_name(self.timer_id, "timer_id")
         arguments.check_text(self.content_type, "content_type")
+        if self.seal_with:
+            arguments.check_name(self.seal_with, "seal_with")
         if self.debounce is not None or self.at_most is not None or self.spread is not None:
             object.__setattr__(self, "apart_us", self._apart())
         object.__setattr__(self, "time_us", self._time())
@@ -160,6 +165,7 @@ class NewTimer:
             payload=self.payload,
             headers=self.headers,
             content_type=self.content_type,
+            seal_with=self.seal_with,
         )
         if self.apart_us is not None:
             say_apart(spec, self.apart_us)
@@ -196,6 +202,7 @@ class TimerFields(TypedDict, total=False):
     debounce: Seconds | None
     at_most: Seconds | None
     spread: Seconds | None
+    seal_with: str
 
 
 MAY_BE_NONE = ("timer_id", "headers")

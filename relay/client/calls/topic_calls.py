@@ -9,6 +9,7 @@ from relay.client import arguments, errors
 from relay.client.arguments import Seconds
 from relay.client.calls.change_values import read_reached
 from relay.client.calls.channel import (
+    FORGET_SUBJECT,
     GET_DEAD,
     GET_TOPIC,
     LIST_DEAD,
@@ -144,6 +145,18 @@ def purge(topic: str, dead_ids: Sequence[str], note: str, durability: str, timeo
         read_reached(durability, response.reached)
         purged += response.purged
     return purged
+
+
+def forget_subject(topic: str, subject: str, note: str, durability: str, timeout: float) -> Steps[datetime]:
+    """Remove the key of a subject for good; return when that was."""
+    arguments.check_name(topic, "topic")
+    arguments.check_name(subject, "subject")
+    request = pb.ForgetSubjectRequest(
+        topic=topic, subject=subject, note=arguments.check_note(note), durability=durability
+    )
+    response = yield from call(FORGET_SUBJECT, request, timeout)
+    read_reached(durability, response.reached)
+    return arguments.to_datetime(response.forget_time)
 
 
 def check_dead_list(topic: str, wanted: DeadLetterFilter, page_size: int) -> None:

@@ -137,6 +137,15 @@ class Topics:
         """Remove dead letters for good. Returns how many were there."""
         return await run(self._wire(), topic_calls.purge(topic, dead_ids, note, durability, self._timeout))
 
+    async def forget_subject(
+        self, topic: str, subject: str, *, note: str = "", durability: str = ""
+    ) -> datetime:
+        """Forget a subject for good: nothing that was sealed with its key opens again, and its name is
+        refused. Returns since when it is forgotten; raises `NotFound` if no timer ever named it."""
+        return await run(
+            self._wire(), topic_calls.forget_subject(topic, subject, note, durability, self._timeout)
+        )
+
 
 class SyncTopics:
     """The same calls, made in the calling thread; see `Topics`."""
@@ -212,3 +221,9 @@ class SyncTopics:
     def purge(self, topic: str, dead_ids: Sequence[str], *, note: str = "", durability: str = "") -> int:
         """See `Topics.purge`."""
         return run_blocking(self._wire(), topic_calls.purge(topic, dead_ids, note, durability, self._timeout))
+
+    def forget_subject(self, topic: str, subject: str, *, note: str = "", durability: str = "") -> datetime:
+        """See `Topics.forget_subject`."""
+        return run_blocking(
+            self._wire(), topic_calls.forget_subject(topic, subject, note, durability, self._timeout)
+        )

@@ -126,7 +126,7 @@ class MemoryService:
         condition = translate.condition(request.condition)
         limit = self._policy.max_payload_bytes
         level = translate.durability(request.durability)
-        new = translate.new_timer(spec, timer_id, limit, trace, said=said, condition=condition)
+        new = translate.new_timer(spec, timer_id, limit, trace, said=said, condition=condition, sealed=True)
         return pb.ScheduleResponse(**replies.scheduled(topic, timer_id, self._put(topic, new), level))
 
     def _put(self, topic: str, new: NewTimer) -> Scheduled:
@@ -161,7 +161,7 @@ class MemoryService:
     def _schedule_columns(self, request: pb.ScheduleColumnsRequest) -> pb.ScheduleColumnsResponse:
         topic = validate.topic("topic", request.topic)
         limit = self._policy.max_payload_bytes
-        columns = RequestColumns(request, limit, dict(trace_context.inject()))
+        columns = RequestColumns(request, limit, dict(trace_context.inject()), sealed=True)
         level = translate.durability(request.durability)
         response = pb.ScheduleColumnsResponse(reached=replies.reached(level))
         columns.read(slice(0, len(request.timer_ids)))

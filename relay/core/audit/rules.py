@@ -9,6 +9,10 @@ from relay.core.audit.leases import LeaseRules
 from relay.core.audit.report import Findings, Promise
 from relay.core.audit.state import LastEnd, Living, Memory
 from relay.core.journal import Adoption, JournalRecord, RecordKind
+from relay.core.outcomes import NOT_GIVEN
+
+UNREAD = frozenset(each.value for each in NOT_GIVEN)
+"""The reasons of deaths that nobody received."""
 
 OLDER = "it began before the journal did"
 
@@ -230,13 +234,13 @@ class AuditRules(LeaseRules):
     # ------------------------------------------------------------------------------ ends
 
     def _dead(self, record: JournalRecord, timer: Living) -> bool:
-        if not record.received and record.reason != "unreadable":  # a claim has found it
+        if not record.received and record.reason not in UNREAD:  # a claim has found it
             self.free(record, timer)
         if has(record.nonce) and self.holds(record, timer) and record.received:
             self.delivered(timer)
         self.same_due(record, timer, record.due)
         # A reject counts even if nobody received it.
-        self.counted(record, timer, int(record.received or record.reason == "unreadable"), 0)
+        self.counted(record, timer, int(record.received or record.reason in UNREAD), 0)
         self.counts["dead"] += 1
         return True
 

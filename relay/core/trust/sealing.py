@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from relay.core.partitions import hashed, topic_of
 
+SUBJECT = "subject:"
+"""How the id of a subject's key begins. No key of a keyring has a colon in its id."""
+
 
 class Unopened(NamedTuple):
-    """A content that does not open: the keyring lacks its key, or it is not what was sealed for this timer
-    (`tampered`)."""
+    """A content that does not open: the keyring, or Redis, lacks its key; or it is not what was sealed for
+    this timer (`tampered`); or its subject was forgotten, and it never opens again (`forgotten`)."""
 
     key_id: str
     tampered: bool = False
+    forgotten: bool = False
 
     def __str__(self) -> str:
+        if self.forgotten:
+            return "sealed for a subject that was forgotten"
         if self.tampered:
             return f"sealed with key {self.key_id!r}, and not for this timer, or changed since"
+        if self.key_id.startswith(SUBJECT):
+            return f"sealed with the key {self.key_id!r} of a subject, which Redis lacks"
         return f"sealed with key {self.key_id!r}, which the keyring lacks"
 
 
@@ -27,6 +37,21 @@ class DoesNotOpen(Exception):
     def __init__(self, why: Unopened) -> None:
         super().__init__(str(why))
         self.why = why
+
+
+class SubjectCipher(Protocol):
+    """The key of one subject. `mark` tells it from another key that the subject had, and nothing about it."""
+
+    @property
+    def mark(self) -> str: ...
+
+    def seal(self, bound: Sequence[bytes], plain: Sequence[bytes]) -> list[bytes]:
+        """Seal texts, each for what it is bound to."""
+        ...
+
+    def open(self, bound: bytes, sealed: bytes) -> bytes | None:
+        """Open a text; None if it was sealed by another key, for something else, or is changed."""
+        ...
 
 
 class Keyring(Protocol):
@@ -42,6 +67,20 @@ class Keyring(Protocol):
     def open(self, key_id: str, bound: bytes, sealed: bytes) -> bytes:
         """Open a text that was sealed with this key. Raises `DoesNotOpen`."""
         ...
+
+    def cipher(self, key_id: str, bound: bytes, sealed: bytes) -> SubjectCipher:
+        """Open a subject's key, which was sealed as any text. Raises `DoesNotOpen`."""
+        ...
+
+
+NAME_BYTES = 16
+"""The bytes of its name's hash by which a subject is known."""
+
+
+def subject_id(topic: str, subject: str) -> str:
+    """What stands for a subject wherever its name is not to stand: 22 characters of a hash of both names."""
+    named = hashlib.sha256(f"{topic}\0{subject}".encode(errors="surrogateescape")).digest()
+    return base64.urlsafe_b64encode(named[:NAME_BYTES]).decode().rstrip("=")
 
 
 def bound_to(partition: str, timer_id: str) -> bytes:

@@ -36,10 +36,11 @@ log = logging.getLogger(__name__)
 
 
 class UnopenedTimers:  # see 0112
-    """Puts aside those whose key is missing, without an attempt, and buries those that somebody has changed.
+    """Puts aside those whose key is missing, without an attempt, and buries those that somebody has changed,
+    or whose subject was forgotten.
 
     Another relay may have the key, and this one may get it: nothing is lost by waiting. What was sealed for
-    another timer, or is changed, never opens.
+    another timer, or is changed, never opens; nor does what was sealed for a subject that was forgotten.
 
     Two relays that wake for the same timers, of which one lacks the key, have a race: whenever that one is
     quicker, it puts them aside for longer. So from the first such timer on it stays `behind` in the topic.
@@ -68,8 +69,12 @@ class UnopenedTimers:  # see 0112
         """End the leases at these places, whose contents do not open."""
         topic, timers = leases.topic, claim.timers
         missing: dict[str, list[int]] = {}
+        forgotten: list[int] = []
         for place in places:
             why = timers.unopened[place]
+            if why is not None and why.forgotten:
+                forgotten.append(place)
+                continue
             if why is not None and not why.tampered:
                 missing.setdefault(why.key_id, []).append(place)
                 continue
@@ -80,13 +85,16 @@ class UnopenedTimers:  # see 0112
             self._instruments.count(UNDELIVERABLE, topic)
             rejected = Ending(Verb.REJECT, reason=Reason.UNREADABLE, error=f"the content is {why}")
             self._settler.settle(EndedLeases.of(leases, [place], rejected))
+        if forgotten:
+            over = Ending(Verb.REJECT, reason=Reason.FORGOTTEN, error="its subject was forgotten")
+            self._settler.settle(EndedLeases.of(leases, forgotten, over))
         if missing:
             self._missed[topic] = self._clock.now()
         for key_id, those in missing.items():
             self._instruments.count(PARKED, topic, n=len(those))
             if count := self._throttled.add(f"{topic} {key_id}", len(those)):
                 log.error(
-                    "timers are put aside: the keyring lacks the key that they are sealed with",
+                    "timers are put aside: the key that they are sealed with is missing",
                     extra={"topic": topic, "key": key_id, "count": count},
                 )
             for place in those:

@@ -18,6 +18,7 @@ from relay.core.errors import InvalidField
 from relay.pipeline.inputs import csv_files, json_lines
 from relay.pipeline.inputs.files_found import Rows
 from relay.pipeline.rows import documents
+from relay.pipeline.rows.columns import NO_SUBJECTS, SEAL_WITH
 from relay.pipeline.rows.reading import COLUMNS, FILE, LINE, PROVENANCE, RECORD, REJECTS, TEXT
 
 FORMATS = {
@@ -95,6 +96,8 @@ def rows_of(spark: SparkSession, source: Source) -> Rows:
     try:
         frame, empty = _load(spark, source)
         there = {name.lower() for name in frame.columns}
+        if SEAL_WITH in there:
+            raise InvalidField(SEAL_WITH, NO_SUBJECTS)
         chosen = {
             name: sf.expr(source.columns[name]) if name in source.columns else sf.col(f"`{name}`")
             for name in COLUMNS
@@ -172,7 +175,9 @@ def _is_used(source: Source, column: str) -> bool:
     """Whether a timer may be made of this column of theirs: an expression names it, or it has one of our
     names. Raises `InvalidField`."""
     name = column.lower()
-    return name in COLUMNS or any(name in each.lower() or "*" in each for each in source.columns.values())
+    return name in (*COLUMNS, SEAL_WITH) or any(
+        name in each.lower() or "*" in each for each in source.columns.values()
+    )
 
 
 def _complete(named: DataFrame, source: Source) -> None:

@@ -24,6 +24,14 @@ OP = "op"
 VERSION = "version"
 """The data source's column by which late rows lose against newer ones."""
 
+SEAL_WITH = "seal_with"
+"""A column that loads refuse: whoever names subjects means to forget them, and a load gives them no keys."""
+
+NO_SUBJECTS = (
+    "is a column there, and loads don't seal by subject; schedule such timers through a relay, or leave the "
+    "column out"
+)
+
 CONSTANT = ("topic", "content_type")
 """The columns for which an option can stand."""
 

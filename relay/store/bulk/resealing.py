@@ -17,13 +17,14 @@ from time import monotonic, sleep
 from relay.core.errors import OtherLayout, StoreFull, StoreRefused
 from relay.core.partitions import Layout
 from relay.core.timers import Content
-from relay.core.trust.sealing import DoesNotOpen
+from relay.core.trust.sealing import SUBJECT, DoesNotOpen
 from relay.store.bulk.layouts import LOOK, MOVE_WAIT, still_moves
 from relay.store.bulk.store import BulkStore
 from relay.store.codec import envelope, sealed
 from relay.store.codec.contents import Contents
 from relay.store.codec.lease_record import text_of
 from relay.store.codec.recurrence_text import read_rule, sealed_in, with_sealed
+from relay.store.codec.subjects import TOMBSTONE, parts_of
 from relay.store.server.blocking import BlockingServer
 from relay.store.server.scripts import Call
 from relay.store.verbs import reseal
@@ -40,6 +41,9 @@ PASSES = 10
 PLAIN = ""
 """In the place of a key's id: what is not sealed."""
 
+FORGOTTEN = TOMBSTONE.decode()
+"""The same: subjects that were forgotten, and have no key."""
+
 NOBODY = ""
 """In the place of the run that copies."""
 
@@ -48,8 +52,9 @@ BUSY = "contents with old keys keep coming: does every relay seal with the new k
 
 
 class Sealed(StrEnum):
-    """What of a topic is sealed."""
+    """What of a topic is sealed: the keys of subjects, and contents."""
 
+    SUBJECTS = "subjects"
     TIMERS = "timers"
     RECURRENCES = "recurrences"
     DEAD_LETTERS = "dead letters"
@@ -70,26 +75,31 @@ class Resealing:  # see 0112
         self._store = store
 
     def count(self, topic: str) -> dict[Sealed, Counter[str]]:
-        """Count contents by the id of their key, or `PLAIN`. Raises `StoreError`, and `InvalidField` for a
+        """Count keys of subjects, and contents, by the id of their key, `PLAIN` or `FORGOTTEN`; of contents
+        with subjects' keys it is `SUBJECT`. Raises `StoreError`, and `InvalidField` for a
         topic that moves for too long."""
         found: dict[Sealed, Counter[str]] = {kind: Counter() for kind in Sealed}
+        for _, value in _hash(self._store.server, "subjects", topic):
+            found[Sealed.SUBJECTS][FORGOTTEN if value.startswith(TOMBSTONE) else parts_of(value)[0]] += 1
         for partition in self._at_rest(topic).partitions:
             for _, stored in _hash(self._store.server, "payloads", partition):
-                found[Sealed.TIMERS][sealed.key_of(stored) or PLAIN] += 1
+                found[Sealed.TIMERS][_key_of(stored)] += 1
             for _, text in _hash(self._store.server, "rules", partition):
-                found[Sealed.RECURRENCES][sealed.key_of(_sealed_in(text) or b"") or PLAIN] += 1
+                found[Sealed.RECURRENCES][_key_of(_sealed_in(text) or b"")] += 1
             for _, letter in _entries(self._store.server, "dead", partition):
-                found[Sealed.DEAD_LETTERS][sealed.key_of(letter.get(b"envelope", b"")) or PLAIN] += 1
+                found[Sealed.DEAD_LETTERS][_key_of(letter.get(b"envelope", b""))] += 1
         return found
 
     def rotate(self, topic: str, contents: Contents, writes: str) -> Rotated:
-        """Seal all with the key `writes` that is sealed with another or not at all. Raises as `count` does,
-        and `StoreRefused` if old contents keep coming, or if somebody else does the same."""
+        """Seal all with the key `writes` that is sealed with another or not at all. What is sealed with a
+        subject's key stays as it is: that key is sealed again. Raises as `count`
+        does, and `StoreRefused` if old contents keep coming, or if somebody else does the same."""
         done = Rotated()
         for _ in range(PASSES):
             done.closed.clear()
             before = done.changed.total()
             layout = self._at_rest(topic)
+            self._rewrap(topic, contents, writes, done)
             try:
                 for partition in layout.partitions:
                     _Pass(self._store, partition, contents, writes, done).run()
@@ -99,6 +109,22 @@ class Resealing:  # see 0112
             if done.changed.total() == before and self._at_rest(topic) == layout:
                 return done
         raise StoreRefused(BUSY)
+
+    def _rewrap(self, topic: str, contents: Contents, writes: str, done: Rotated) -> None:
+        """Seal the keys of subjects with the key that seals now."""
+        batch: list[bytes] = []
+        for name, value in _hash(self._store.server, "subjects", topic):
+            if value.startswith(TOMBSTONE) or parts_of(value)[0] == writes:
+                continue
+            try:
+                batch += (name, value, contents.rewrapped(topic, name.decode(), value))
+            except DoesNotOpen as failure:
+                done.closed[f"the key of a subject, {failure.why}"] += 1
+            if len(batch) >= 3 * BATCH:
+                done.changed[Sealed.SUBJECTS] += self._store.call(reseal.subjects(topic, batch))
+                batch = []
+        if batch:
+            done.changed[Sealed.SUBJECTS] += self._store.call(reseal.subjects(topic, batch))
 
     def _at_rest(self, topic: str) -> Layout:
         """The layout that Redis has now, however often it was asked before; waits while the topic moves. It
@@ -155,7 +181,7 @@ class _Pass:
 
     def _again(self, timer_id: bytes, stored: bytes) -> bytes | None:
         """The content with the key that seals now; None if it has that one, or does not open."""
-        if sealed.key_of(stored) == self._writes:
+        if sealed.key_of(stored) == self._writes or sealed.subject_key_of(stored):
             return None
         name = text_of(timer_id)[0]
         try:
@@ -223,6 +249,10 @@ class _Pass:
         entries = [entry for entry, _ in _entries(self._server, "copy", self._partition, b"0-1")]
         for start in range(0, len(entries), BATCH):
             _own(self._call(reseal.drop(self._partition, run, entries[start : start + BATCH])))
+
+
+def _key_of(stored: bytes) -> str:
+    return SUBJECT if sealed.subject_key_of(stored) else sealed.key_of(stored) or PLAIN
 
 
 def _own(word: bytes) -> bytes:

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from relay.core.errors import ContentSealed
 from relay.core.partitions import topic_of
 from relay.core.timers import Content
-from relay.core.trust.sealing import DoesNotOpen, Keyring, Unopened, bound_to
+from relay.core.trust.sealing import SUBJECT, DoesNotOpen, Keyring, Unopened, bound_to
 from relay.store.codec import envelope, sealed
+from relay.store.codec.subjects import SubjectKey, SubjectKeys, bound_key, parts_of, wrapped
 
 
 def never(_topic: str) -> bool:
@@ -27,14 +28,22 @@ class Contents:
         """`wanted` says of a topic whether it is sealed; then there is a keyring."""
         self._keyring = keyring
         self._wanted = wanted
+        self.subjects = None if keyring is None else SubjectKeys(keyring)
+        """The keys of subjects; without a keyring none opens. Whoever seals or opens contents has to know
+        those of theirs: see `relay.store.timeline.subjects`."""
 
     def seals(self, partition: str) -> bool:
         """Whether what comes in for a topic is sealed."""
         return self._keyring is not None and self._wanted(topic_of(partition))
 
-    def encode(self, partition: str, timer_id: str, content: Content) -> bytes:
-        """Make what is stored of a content. Raises `struct.error` for a header that is too long."""
+    def encode(self, partition: str, timer_id: str, content: Content, key_id: str = "") -> bytes:
+        """Make what is stored of a content; `key_id` is the one of a subject's key, if one is to seal it.
+        Raises `struct.error` for a header that is too long, and `DoesNotOpen` without that key."""
         stored = envelope.encode(*content)
+        if key_id and self.subjects is not None:
+            return _sealed_by(self.subjects.sealing(key_id, partition), partition, timer_id, stored)
+        if key_id:
+            raise DoesNotOpen(Unopened(key_id))
         return self.sealed(partition, [timer_id], [stored])[0] if self.seals(partition) else stored
 
     def encode_all(
@@ -44,9 +53,17 @@ class Contents:
         payloads: Sequence[bytes],
         headers: Sequence[Mapping[str, str]],
         content_types: Sequence[str],
+        subjects: Sequence[SubjectKey | None] = (),
     ) -> list[bytes]:
-        """The same of many."""
+        """The same of many. `subjects` has the keys of theirs, if any has one."""
         stored = list(map(envelope.encode, payloads, headers, content_types))
+        if subjects:
+            return [
+                _sealed_by(key, partition, timer_id, each)
+                if key is not None
+                else self.sealed(partition, [timer_id], [each])[0]
+                for key, timer_id, each in zip(subjects, timer_ids, stored, strict=True)
+            ]
         return self.sealed(partition, timer_ids, stored) if self.seals(partition) else stored
 
     def sealed(self, partition: str, timer_ids: Sequence[str], stored: Sequence[bytes]) -> list[bytes]:
@@ -57,6 +74,14 @@ class Contents:
         key_id, texts = self._keyring.seal(bound, stored)
         head = sealed.head(key_id)
         return [head + text for text in texts]
+
+    def rewrapped(self, topic: str, field: str, value: bytes) -> bytes:
+        """A subject's key with the key that seals now. Raises `DoesNotOpen`, and `ValueError` without a
+        keyring."""
+        if self._keyring is None:
+            raise ValueError("there is no keyring")
+        key_id, text = parts_of(value)
+        return wrapped(self._keyring, topic, field, self._keyring.open(key_id, bound_key(topic, field), text))
 
     def decode(self, partition: str, timer_id: str, stored: bytes) -> Content:
         """Read the content of a timer. Raises `ContentSealed`."""
@@ -74,7 +99,13 @@ class Contents:
             return stored
         if self._keyring is None:
             raise DoesNotOpen(Unopened(key_id))
-        return self._keyring.open(key_id, bound_to(partition, timer_id), sealed.body_of(stored, key_id))
+        bound, body = bound_to(partition, timer_id), sealed.body_of(stored, key_id)
+        if not key_id.startswith(SUBJECT) or self.subjects is None:
+            return self._keyring.open(key_id, bound, body)
+        plain = self.subjects.sealing(key_id, partition).cipher.open(bound + b"\0" + key_id.encode(), body)
+        if plain is None:
+            raise DoesNotOpen(Unopened(key_id, tampered=True))
+        return plain
 
     def decode_all(
         self, partition: str, timer_ids: Sequence[str], stored: Sequence[bytes]
@@ -92,6 +123,11 @@ class Contents:
                 closed[place] = failure.why
                 plain.append(envelope.NO_HEADERS)
         return envelope.decode_all(plain), closed
+
+
+def _sealed_by(key: SubjectKey, partition: str, timer_id: str, stored: bytes) -> bytes:
+    bound = bound_to(partition, timer_id) + b"\0" + key.key_id.encode()
+    return sealed.head(key.key_id) + key.cipher.seal([bound], [stored])[0]
 
 
 PLAIN = Contents()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 from struct import Struct
 
+from relay.core.trust.sealing import SUBJECT
 from relay.core.validate import SEALED
 from relay.store.codec.envelope import BODY, NO_HEADERS, encode
 
@@ -16,6 +17,8 @@ NAMED_AT, NAMED = BODY, len(SEALED).to_bytes(2, "big") + SEALED.encode()
 """Where a sealed content has the header's name, and how."""
 _VALUE = NAMED_AT + len(NAMED) + 2
 """Where the key's id begins."""
+_SUBJECT = SUBJECT.encode()
+_SUBJECT_ENDS = _VALUE + len(_SUBJECT)
 _OURS = NO_HEADERS[:14]
 MOST_ID = 64
 """The bytes of the longest id of a key."""
@@ -45,6 +48,14 @@ def key_of(stored: bytes) -> str | None:
         return key_id if stored.startswith(head(key_id)) else None
     except UnicodeDecodeError:
         return None
+
+
+def subject_key_of(stored: bytes) -> str | None:
+    """The id of the key that a content is sealed with if that is a subject's."""
+    if stored[_VALUE:_SUBJECT_ENDS] != _SUBJECT:  # so most contents take no more than this
+        return None
+    key_id = key_of(stored)
+    return key_id if key_id is not None and key_id.startswith(SUBJECT) else None
 
 
 def body_of(stored: bytes, key_id: str) -> bytes:

@@ -35,6 +35,7 @@ class PartitionedTopics:
         self._searched: dict[str, int] = {}
         """The number of the partition in which the search for a topic's orphans goes on."""
         self.register = topics.register
+        self.forget_subject = topics.forget_subject
         self.topics = topics.topics
         self.lock = topics.lock
 

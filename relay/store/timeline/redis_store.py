@@ -44,11 +44,14 @@ from relay.core.timers import (
     StoredTimer,
     TimerState,
 )
+from relay.core.trust.sealing import DoesNotOpen
 from relay.store.codec import lease_record
 from relay.store.codec.contents import PLAIN, Contents
 from relay.store.codec.lease_record import read_claimed, text_of, texts_of
+from relay.store.codec.sealed import subject_key_of
 from relay.store.server.server import Server
 from relay.store.timeline.read_sizes import Largest, at_once, usual
+from relay.store.timeline.subjects import Subjects
 from relay.store.verbs import timeline
 from relay.store.verbs.terms import condition_words, flag, when_words
 
@@ -78,6 +81,7 @@ class RedisStore:
         self._park_grace = park_grace
         self._largest = largest
         self._contents = contents
+        self._subjects = Subjects(server, contents)
 
     async def ping(self) -> None:
         """Ask for a sign of life. Raises `StoreError`."""
@@ -91,13 +95,14 @@ class RedisStore:
         max_waiting: int = 0,
         deadlines: Sequence[float] = (),
     ) -> list[Scheduled]:
-        """See `TimerStore.schedule`. One script call."""
+        """See `TimerStore.schedule`. One script call, and one more for subjects that are not known."""
         new = NewTimers.of(timers)
         whens = map(
             when_words, new.dues, new.delays, new.expires, new.expires_after, new.intents, new.conditions
         )
+        subjects = await self._subjects.keep(topic, new.seal_with) if any(new.seal_with) else ()
         contents = self._contents.encode_all(
-            topic, new.timer_ids, new.payloads, new.headers, new.content_types
+            topic, new.timer_ids, new.payloads, new.headers, new.content_types, subjects
         )
         args: Iterable[bytes | str] = chain.from_iterable(zip(new.timer_ids, whens, contents, strict=True))
         packed, *others = await self._server.call(timeline.schedule(topic, max_waiting, args, deadlines))
@@ -137,10 +142,11 @@ class RedisStore:
         if not reply:
             return None
         score, record, stored = reply
+        await self._subjects.look(topic, [stored])
         return _stored(timer_id, float(score), record, self._contents.decode(topic, timer_id, stored))
 
     async def claim(self, topic: str, request: ClaimRequest) -> Claim:
-        """See `TimerStore.claim`. One script call."""
+        """See `TimerStore.claim`. One script call, and an HMGET for subjects that are not known."""
         reply = await self._server.call(
             timeline.claim(
                 topic,
@@ -149,6 +155,7 @@ class RedisStore:
                 at_once=at_once(self._largest(topic)),
             )
         )
+        await self._subjects.look(topic, reply.timers[2::3])
         deaths = reply.deaths
         return Claim(
             timers=_claimed(reply.timers, topic, self._contents),
@@ -172,6 +179,7 @@ class RedisStore:
             if reply.timers or not reply.following:
                 break
             first = reply.following
+        await self._subjects.look(topic, reply.timers[2::3])
         now = int(reply.now)
         deadline = from_score(float(reply.deadline)) if reply.deadline else now
         timers = _claimed(reply.timers, topic, self._contents)
@@ -182,9 +190,12 @@ class RedisStore:
     ) -> list[Settled]:
         """See `TimerStore.settle`. One script call."""
         args: list[bytes | str | int] = []
+        resealed = [again.sealed_with for each in settlements if (again := each.ending.again) is not None]
+        if any(resealed):
+            await self._subjects.look_for(topic, resealed)
         for each in settlements:
             for timer_ids in self._alike(topic, each):
-                words = ending_words(each.ending, self._encoded(topic, timer_ids[0]))
+                words = ending_words(each.ending, self._encoded(topic, timer_ids[0], each.ending))
                 args += (each.nonce, *words, len(timer_ids), *timer_ids)
         _, *others = await self._server.call(timeline.settle(topic, limits, args))
         results: list[Settled] = [Verdict.OK] * sum(len(each.timer_ids) for each in settlements)
@@ -195,12 +206,14 @@ class RedisStore:
     def _alike(self, topic: str, settlement: Settlement) -> Sequence[Sequence[str]]:
         """The timers of a settlement, by what is written of them: a sealed content is for one timer."""
         again = settlement.ending.again
-        if again is None or again.content is None or not self._contents.seals(topic):
+        seals = again is not None and (again.sealed_with or self._contents.seals(topic))
+        if again is None or again.content is None or not seals:
             return [settlement.timer_ids]
         return [[timer_id] for timer_id in settlement.timer_ids]
 
-    def _encoded(self, topic: str, timer_id: str) -> Encode:
-        return lambda content: self._contents.encode(topic, timer_id, content)
+    def _encoded(self, topic: str, timer_id: str, ending: Ending) -> Encode:
+        key_id = "" if ending.again is None else ending.again.sealed_with
+        return lambda content: self._contents.encode(topic, timer_id, content, key_id)
 
     async def extend(self, topic: str, extensions: Sequence[Extension], *, lease: int) -> list[Verdict]:
         """See `TimerStore.extend`. One script call."""
@@ -273,6 +286,10 @@ def ending_words(ending: Ending, encode: Encode = plain) -> tuple[str, str | byt
         # A foreign writer's headers may be longer than an envelope of ours can hold. What goes with
         # it in this call is not to suffer; it comes again, and dies with these words in the end.
         return Verb.NACK.value, ";the new payload can't be stored: a header is over 65,535 bytes"
+    except DoesNotOpen as failure:
+        # Without the subject's key nothing of the timer may be written. The old content says at the next
+        # claim what becomes of it.
+        return Verb.NACK.value, f";the new payload can't be stored: it is to be {failure.why}"
 
 
 def _detail(ending: Ending, encode: Encode) -> str | bytes:
@@ -320,6 +337,7 @@ def _claimed(flat: Sequence[bytes], topic: str, contents: Contents) -> ClaimedTi
         unopened=[closed.get(place) for place in range(len(timer_ids))]
         if closed
         else [None] * len(timer_ids),
+        sealed_with=[subject_key_of(each) or "" for each in flat[2::3]],
     )
 
 

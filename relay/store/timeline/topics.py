@@ -13,6 +13,7 @@ from relay.store.codec.contents import PLAIN, Contents
 from relay.store.codec.lease_record import text_of
 from relay.store.server.server import Server
 from relay.store.timeline.read_sizes import Largest, at_once, usual
+from relay.store.timeline.subjects import Subjects
 from relay.store.verbs import people, stream, timeline
 
 CHANGES = {b"OK": Change.RUN, b"GONE": Change.GONE, b"CONFLICT": Change.UNCHANGED}
@@ -38,6 +39,7 @@ class RedisTopics:
         self._server = server
         self._largest = largest
         self._contents = contents
+        self._subjects = Subjects(server, contents)
         self._places: dict[str, tuple[Literal["payloads", "leases"], bytes | str]] = {}
         """Where the search for orphans goes on in each topic: the hash and its cursor."""
 
@@ -46,6 +48,10 @@ class RedisTopics:
         if self._contents.seals(topic):
             await self._server.ask("SET", self._server.keys.key("sealed", topic), SEALED)
         await self._server.ask("SADD", self._server.keys.topics, topic)
+
+    async def forget_subject(self, topic: str, subject: str) -> int | None:
+        """See `TopicStore.forget_subject`. One script call."""
+        return await self._subjects.forget(topic, subject)
 
     async def topics(self) -> list[str]:
         """See `TopicStore.topics`. SSCAN in steps of a thousand."""
@@ -98,12 +104,13 @@ class RedisTopics:
         return DeadPage(letters, letters[-1].dead_id if more else "")
 
     async def dead_letter(self, topic: str, dead_id: str) -> DeadLetter | None:
-        """See `TopicStore.dead_letter`. One XRANGE."""
+        """See `TopicStore.dead_letter`. One XRANGE, and an HMGET for a subject that is not known."""
         _check(dead_id)
         found = await self._server.ask("XRANGE", self._server.keys.key("dead", topic), dead_id, dead_id)
         if not found:
             return None
         name, fields = found[0]
+        await self._subjects.look(topic, [fields.get(b"envelope", b"")])
         return _letter(name, fields, topic, self._contents)
 
     async def redrive(self, topic: str, dead_ids: Sequence[str]) -> list[Change]:

@@ -18,6 +18,11 @@ def rules(partition: str, exchanges: Sequence[Argument]) -> Call[int]:
     return Call("reseal/rules", partition, exchanges)
 
 
+def subjects(topic: str, exchanges: Sequence[Argument]) -> Call[int]:
+    """The same of the keys of subjects."""
+    return Call("reseal/subjects", topic, exchanges)
+
+
 def begin(partition: str, run: str) -> Call[bytes]:
     """Begin a copy of the dead letters. With an empty `run`, only remove one that was left."""
     return Call("reseal/begin", partition, (run,))

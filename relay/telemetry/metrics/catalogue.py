@@ -121,7 +121,7 @@ UNDELIVERABLE = counter(
 PARKED = counter(
     "relay.timers.parked",
     "{timer}",
-    "Timers put aside, each time, since the keyring lacks the key that they are sealed with.",
+    "Timers put aside, each time, since the key that they are sealed with is missing.",
 )
 JOURNAL_TRIMMED = counter(
     "relay.journal.trimmed", "{record}", "Records of the journal removed by journal_max_length."

@@ -18,7 +18,7 @@ _CALLED = re.compile(r"redis\.p?call\('([A-Z]+)'")
 BY_JOBS = frozenset(("hstrlen",))
 """Commands of a relay's scripts that run only for jobs."""
 
-FOLDERS = ("timeline", "people", "layout", "recur", "move")
+FOLDERS = ("timeline", "people", "layout", "recur", "move", "subjects")
 """The folders of `lua/` whose scripts a relay runs."""
 
 BEHIND: Mapping[Dispatch, str] = {Dispatch.LIST: "list", Dispatch.STREAM: "stream"}
@@ -26,6 +26,7 @@ BEHIND: Mapping[Dispatch, str] = {Dispatch.LIST: "list", Dispatch.STREAM: "strea
 
 SCHEDULING = (
     *(f"timeline/{verb}" for verb in ("schedule", "cancel", "run", "get", "list")),
+    "subjects/keep",
     "people/record",  # of who has a timer run
 )
 """The scripts of a relay whose applications only schedule."""
