@@ -29,6 +29,7 @@ METHODS = {
         "PauseTopic": OPERATE,
         "ResumeTopic": OPERATE,
         "ReshardTopic": OPERATE,
+        "Forecast": READ,
         "ListDeadLetters": READ,
         "GetDeadLetter": READ,
         "RedriveDeadLetters": OPERATE,
