@@ -35,15 +35,18 @@ end
 local overdue = redis.call('ZCOUNT', timeline, '-inf', at(from))
 local later = redis.call('ZCOUNT', timeline, at(till), '+inf')
 
--- What is leased stands in the timeline with the end of its lease, which is no due time.
+-- What is leased stands in the timeline with the end of its lease, which is not its due time.
 local leased = ''
 if redis.call('HLEN', leases) <= most_records then -- @rule few-records-are-looked-at
   leased = 0
-  local records = redis.call('HGETALL', leases)
-  for i = 1, #records, 2 do
-    local raw = records[i + 1]
-    if string.byte(raw, 2) ~= PENDING then
-      local score = tonumber(redis.call('ZSCORE', timeline, records[i]) or nil)
+  local cursor, seen = '0', {} -- HSCAN may say a record twice
+  repeat
+    local page = redis.call('HSCAN', leases, cursor, 'COUNT', 1000)
+    cursor = page[1]
+    for i = 1, #page[2], 2 do
+      local id, raw = page[2][i], page[2][i + 1]
+      local score = not seen[id] and string.byte(raw, 2) ~= PENDING and tonumber(redis.call('ZSCORE', timeline, id))
+      seen[id] = true
       if score and score > from / 1e6 and understand(score, raw).state == LEASED then -- @rule leases-apart
         local us = math.floor(score * 1e6)
         leased = leased + 1
@@ -55,7 +58,7 @@ if redis.call('HLEN', leases) <= most_records then -- @rule few-records-are-look
         end
       end
     end
-  end
+  until cursor == '0'
 end
 
 local reply = { string.format('%.0f', from), overdue, leased, later, '', intervals }

@@ -62,7 +62,7 @@ def test_every_way_tells_the_same(stage: Stage) -> None:
     assert [(each["timers"], each["occurrences"]) for each in by_http.value["intervals"]] == [("10", "6")] * 2
     assert (by_http.value["overdue"], by_http.value["leased"]) == ("1", "0")
     refused = http_get(relay, "/v1/topics/orders/forecast?horizon=7200s&resolution=1s")
-    assert (refused.status, refused.value["field"]) == (400, "resolution")
+    assert (refused.status, refused.value["field"]) == (422, "resolution")
 
     def shown(*arguments: str) -> tuple[int, str]:
         ran = command("forecast", *arguments, "--target", relay.target)

@@ -75,6 +75,7 @@ WEB = {
     "topics_pause": OPERATE,
     "topics_resume": OPERATE,
     "topics_reshard": OPERATE,
+    "topics_forecast": READ,
     "topics_dead_page": READ,
     "topics_dead_letter": READ,
     "topics_redrive": OPERATE,

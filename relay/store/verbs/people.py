@@ -29,6 +29,9 @@ class StatsReply(NamedTuple):
     dead: int
     oldest: bytes
     paused: bytes
+    minute: int
+    hour: int
+    day: int
 
 
 def stats(topic: str) -> Call[StatsReply]:
