@@ -56,7 +56,7 @@ def test_what_a_recurrence_leaves_out() -> None:
     assert occurrences(kept(Rule(every=MINUTE), max_runs=4)) == [2, 2, 0, 0]
     assert occurrences(kept(Rule(every=MINUTE, ends=NOW + 4 * MINUTE))) == [2, 1, 0, 0]
     named = kept(Rule(every=MINUTE, calendars=("de",)))
-    closed = KnownCalendars("1", {"de": ("2026-01-01",)})
+    closed = KnownCalendars("1", {"de": frozenset(("2026-01-01",))})
     assert list(with_occurrences(found(named), WINDOW, closed).occurrences) == [0, 0, 0, 0]
 
 

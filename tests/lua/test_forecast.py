@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 from relay.core.instants import SECOND
 from relay.core.outcomes import Verb
@@ -37,7 +38,8 @@ async def counted(bench: Bench, window: Window) -> Forecast:
     """The same by a look at each timer: when it can be claimed, and whether it is leased until then."""
     page: Page = await bench.store.list(Layout(bench.topic), state=None, limit=500, cursor="")
     assert not page.cursor
-    scores = dict(bench.raw.zrange(bench.timeline, 0, -1, withscores=True))
+    ranged: Any = bench.raw.zrange(bench.timeline, 0, -1, withscores=True)
+    scores = dict(ranged)
     timers, overdue, leased, later = [0] * window.intervals, 0, 0, 0
     for each in page.timers:
         if scores[each.timer_id.encode()] <= score(bench.now):

@@ -14,7 +14,7 @@ from relay.store.server.server import Server
 from relay.store.verbs import people
 
 
-class RedisForecasts:
+class RedisForecasts:  # see 0119
     """The `Forecasts` of the topics on a server."""
 
     def __init__(self, server: Server, contents: Contents = PLAIN) -> None:
