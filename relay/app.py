@@ -42,6 +42,7 @@ from relay.store.codec.contents import PLAIN, Contents
 from relay.store.dispatch.promotions import KnownGroups, RedisPromotions
 from relay.store.dispatch.stream_groups import RedisGroups
 from relay.store.partitions.carrying import Carrier
+from relay.store.partitions.forecasts import RedisForecasts
 from relay.store.partitions.heartbeats import RedisHeartbeats
 from relay.store.partitions.layouts import RedisLayouts
 from relay.store.partitions.moves import RedisMoves
@@ -261,6 +262,7 @@ def put_together(
         RedisRecurrences(server, carrier, contents),
         RedisCalendars(server),
         RedisClocks(server),
+        RedisForecasts(server, contents),
     )
     return Engine(stores, policies, count, tracing=tracing)
 

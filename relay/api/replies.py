@@ -11,9 +11,11 @@ from relay.api.translate import text
 from relay.core.durability import STORED, Durability
 from relay.core.errors import InvalidField, ServiceError
 from relay.core.instants import SECOND
+from relay.core.recurring.forecast import Forecast, Window
 from relay.core.timers import NO_CONTENT, Change, Content, Scheduled, StoredTimer, TimerState
 from relay.v1 import timer_pb2 as pb
 from relay.v1 import timer_service_pb2 as service
+from relay.v1 import topic_service_pb2 as topics
 
 RESULTS = {
     Change.CREATED: pb.CHANGE_RESULT_CREATED,
@@ -57,6 +59,25 @@ def item_error(failure: ServiceError) -> service.ItemError:
     field = failure.field if isinstance(failure, InvalidField) else ""
     what = kind(failure)
     return service.ItemError(code=what.code, message=str(failure), field=field, reason=what.reason)
+
+
+def forecast(topic: str, window: Window, found: Forecast) -> topics.ForecastResponse:
+    """Say what falls due."""
+    message = topics.ForecastResponse(
+        topic=topic,
+        as_of=timestamp(found.since),
+        overdue=found.overdue,
+        leased=found.leased,
+        later=found.later,
+        occurrences_until=None if found.until is None else timestamp(found.until),
+        unread_recurrences=found.unread,
+    )
+    for number, (timers, occurrences) in enumerate(zip(found.timers, found.occurrences, strict=True)):
+        start, end = window.bounds(found.since, number)
+        message.intervals.add(
+            start_time=timestamp(start), end_time=timestamp(end), timers=timers, occurrences=occurrences
+        )
+    return message
 
 
 class ScheduleResults:

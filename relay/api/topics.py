@@ -24,6 +24,7 @@ from relay.core.errors import (
 )
 from relay.core.instants import LATEST
 from relay.core.ports import MAX_PER_CALL
+from relay.core.recurring.forecast import Window
 from relay.core.timers import NO_CONTENT, Change, Content, DeadLetter, TopicStats
 from relay.core.trust.sealing import subject_id
 from relay.core.trust.verbs import AccessVerb
@@ -104,6 +105,17 @@ class TopicCalls:
             stats = await self._engine.stats(topic)
             action.after = brief.partitions(stats)
         return pb.ReshardTopicResponse(topic=self._shown(stats))
+
+    async def forecast(self, request: pb.ForecastRequest) -> pb.ForecastResponse:
+        """Tell what falls due in a topic. Raises `InvalidField`."""
+        topic = self._name(AccessVerb.READ, request.topic)
+        horizon = resolution = None
+        if request.HasField("horizon"):
+            horizon = times.length("horizon", request.horizon)
+        if request.HasField("resolution"):
+            resolution = times.length("resolution", request.resolution)
+        window = Window.checked(horizon, resolution)
+        return replies.forecast(topic, window, await self._engine.forecasts.of(topic, window))
 
     async def list_dead(self, request: pb.ListDeadLettersRequest) -> pb.ListDeadLettersResponse:
         """Read one page of dead letters. Raises `InvalidField`."""

@@ -23,6 +23,7 @@ from relay.core.partitions import Layout, topic_of
 from relay.core.policy import TopicPolicy
 from relay.core.recurring.calendars import KnownCalendars
 from relay.core.recurring.ends import Became
+from relay.core.recurring.forecast import Forecast, Window
 from relay.core.recurring.recurrence import (
     Due,
     Put,
@@ -342,6 +343,16 @@ class TopicStore(Protocol):
         ...
 
 
+class Forecasts(Protocol):
+    """Counts what falls due. Errors are those of `TimerStore`."""
+
+    async def read(self, layout: Layout, window: Window) -> Forecast:
+        """Count the timers of a topic, and return the recurrences that come within the window, whose
+        `occurrences` are still to be computed. Each partition is counted in one step, all together are not.
+        Timers that are on their way between partitions are not counted."""
+        ...
+
+
 def ignore_call(rank: int) -> None:
     """Watch without hearing calls for help."""
 
@@ -513,7 +524,8 @@ class Stores:
     Without `groups` all deliveries come from the timelines; without `promotions` nothing is moved behind
     them; without `moves` topics keep the partitions that they have; without `heartbeats` no relay leaves a
     partition to others; without `recurrences` there are none, and
-    without `calendars` no rule can name any. Without `clocks` nobody looks whether a clock steps.
+    without `calendars` no rule can name any. Without `clocks` nobody looks whether a clock steps;
+    without `forecasts` nobody knows what falls due.
     """
 
     timers: TimerStore
@@ -528,6 +540,7 @@ class Stores:
     recurrences: RecurrenceStore | None = None
     calendars: CalendarStore | None = None
     clocks: ServerClocks | None = None
+    forecasts: Forecasts | None = None
 
     def source(self, policy: TopicPolicy) -> LeaseSource:
         """Where the deliveries of a topic of this policy come from."""

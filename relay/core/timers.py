@@ -330,7 +330,8 @@ class TopicStats:
     claim, the `dead` letters and the instant of the oldest, and `paused_until`. `dispatched` is the state of
     its list or stream, if the relay knows that it has one. `journal_keeps` is the number of records that its
     journal keeps, if the relay knows of one; `partitions` is the number of the topic's partitions, and
-    `moving_to` the number of those into which its timers move, while they do."""
+    `moving_to` the number of those into which its timers move, while they do. `coming` are the timers that
+    can be claimed within the next minute, hour and day, and not now, those under a lease among them."""
 
     topic: str
     now: int
@@ -344,3 +345,4 @@ class TopicStats:
     journal_keeps: int = 0
     partitions: int = 1
     moving_to: int = 0
+    coming: tuple[int, ...] = (0, 0, 0)

@@ -50,6 +50,7 @@ from relay.engine.delivery.session import Session
 from relay.engine.delivery.settler import Settler
 from relay.engine.partitioning import Partitioning
 from relay.engine.recurring.computing import Computing
+from relay.engine.recurring.forecasting import Forecasting
 from relay.engine.recurring.history import History
 from relay.engine.recurring.kept_calendars import KeptCalendars
 from relay.engine.recurring.recurrences import Recurrences
@@ -177,9 +178,10 @@ class Engine:
         self._tickers: Tickers | None = None
         self._recurrences: Recurrences | None = None
         self._history: History | None = None
+        self._computing = Computing()
         self.calendars = KeptCalendars(stores.calendars, self._clock)
         if (kept := stores.recurrences) is not None:
-            due_at, computing = self._loops.due_at, Computing()
+            due_at, computing = self._loops.due_at, self._computing
             self._tickers = Tickers(
                 kept,
                 self.calendars,
@@ -203,6 +205,7 @@ class Engine:
                 self._registry.note,
             )
             self._history = History(self._store, kept, self._partitioning, policies)
+        self.forecasts = Forecasting(stores.forecasts, self.calendars, self._partitioning, self._computing)
         self._draining = False
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:

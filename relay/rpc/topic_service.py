@@ -52,6 +52,11 @@ class TopicService(base.TopicServiceServicer):  # see 0029
         return await self._topics.reshard(request)
 
     @answered_in_time
+    async def Forecast(self, request: pb.ForecastRequest, context: Context) -> pb.ForecastResponse:
+        """Tell what falls due in a topic."""
+        return await self._topics.forecast(request)
+
+    @answered_in_time
     async def ListDeadLetters(
         self, request: pb.ListDeadLettersRequest, context: Context
     ) -> pb.ListDeadLettersResponse:

@@ -158,6 +158,48 @@ class ReshardTopicResponse(_message.Message):
     topic: Topic
     def __init__(self, topic: _Optional[_Union[Topic, _Mapping]] = ...) -> None: ...
 
+class ForecastRequest(_message.Message):
+    __slots__ = ("topic", "horizon", "resolution")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    HORIZON_FIELD_NUMBER: _ClassVar[int]
+    RESOLUTION_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    horizon: _duration_pb2.Duration
+    resolution: _duration_pb2.Duration
+    def __init__(self, topic: _Optional[str] = ..., horizon: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., resolution: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class ForecastResponse(_message.Message):
+    __slots__ = ("topic", "as_of", "overdue", "leased", "intervals", "later", "occurrences_until", "unread_recurrences")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    AS_OF_FIELD_NUMBER: _ClassVar[int]
+    OVERDUE_FIELD_NUMBER: _ClassVar[int]
+    LEASED_FIELD_NUMBER: _ClassVar[int]
+    INTERVALS_FIELD_NUMBER: _ClassVar[int]
+    LATER_FIELD_NUMBER: _ClassVar[int]
+    OCCURRENCES_UNTIL_FIELD_NUMBER: _ClassVar[int]
+    UNREAD_RECURRENCES_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    as_of: _timestamp_pb2.Timestamp
+    overdue: int
+    leased: int
+    intervals: _containers.RepeatedCompositeFieldContainer[ForecastInterval]
+    later: int
+    occurrences_until: _timestamp_pb2.Timestamp
+    unread_recurrences: int
+    def __init__(self, topic: _Optional[str] = ..., as_of: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., overdue: _Optional[int] = ..., leased: _Optional[int] = ..., intervals: _Optional[_Iterable[_Union[ForecastInterval, _Mapping]]] = ..., later: _Optional[int] = ..., occurrences_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., unread_recurrences: _Optional[int] = ...) -> None: ...
+
+class ForecastInterval(_message.Message):
+    __slots__ = ("start_time", "end_time", "timers", "occurrences")
+    START_TIME_FIELD_NUMBER: _ClassVar[int]
+    END_TIME_FIELD_NUMBER: _ClassVar[int]
+    TIMERS_FIELD_NUMBER: _ClassVar[int]
+    OCCURRENCES_FIELD_NUMBER: _ClassVar[int]
+    start_time: _timestamp_pb2.Timestamp
+    end_time: _timestamp_pb2.Timestamp
+    timers: int
+    occurrences: int
+    def __init__(self, start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., timers: _Optional[int] = ..., occurrences: _Optional[int] = ...) -> None: ...
+
 class DeadLetter(_message.Message):
     __slots__ = ("topic", "timer_id", "dead_id", "reason", "attempts", "last_error", "due_time", "death_time", "occurrence_id", "payload", "headers", "content_type", "group", "content_withheld")
     class HeadersEntry(_message.Message):

@@ -60,6 +60,11 @@ class TopicServiceStub(object):
                 request_serializer=relay_dot_v1_dot_topic__service__pb2.ReshardTopicRequest.SerializeToString,
                 response_deserializer=relay_dot_v1_dot_topic__service__pb2.ReshardTopicResponse.FromString,
                 _registered_method=True)
+        self.Forecast = channel.unary_unary(
+                '/relay.v1.TopicService/Forecast',
+                request_serializer=relay_dot_v1_dot_topic__service__pb2.ForecastRequest.SerializeToString,
+                response_deserializer=relay_dot_v1_dot_topic__service__pb2.ForecastResponse.FromString,
+                _registered_method=True)
         self.ListDeadLetters = channel.unary_unary(
                 '/relay.v1.TopicService/ListDeadLetters',
                 request_serializer=relay_dot_v1_dot_topic__service__pb2.ListDeadLettersRequest.SerializeToString,
@@ -125,6 +130,14 @@ class TopicServiceServicer(object):
         to `partitions`, and answers at once. Relays do the moving, whatever becomes of the caller, and everything
         else goes on meanwhile. A move that is under way goes on as it is. Call again once `Topic.moving_to` is
         unset, until the topic has as many partitions as wanted.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Forecast(self, request, context):
+        """Forecast tells how many timers of a topic fall due in each of the coming intervals, also of one that nobody
+        has heard of. It is exact where nothing is scheduled, moved or cancelled meanwhile.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -196,6 +209,11 @@ def add_TopicServiceServicer_to_server(servicer, server):
                     servicer.ReshardTopic,
                     request_deserializer=relay_dot_v1_dot_topic__service__pb2.ReshardTopicRequest.FromString,
                     response_serializer=relay_dot_v1_dot_topic__service__pb2.ReshardTopicResponse.SerializeToString,
+            ),
+            'Forecast': grpc.unary_unary_rpc_method_handler(
+                    servicer.Forecast,
+                    request_deserializer=relay_dot_v1_dot_topic__service__pb2.ForecastRequest.FromString,
+                    response_serializer=relay_dot_v1_dot_topic__service__pb2.ForecastResponse.SerializeToString,
             ),
             'ListDeadLetters': grpc.unary_unary_rpc_method_handler(
                     servicer.ListDeadLetters,
@@ -359,6 +377,33 @@ class TopicService(object):
             '/relay.v1.TopicService/ReshardTopic',
             relay_dot_v1_dot_topic__service__pb2.ReshardTopicRequest.SerializeToString,
             relay_dot_v1_dot_topic__service__pb2.ReshardTopicResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Forecast(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/relay.v1.TopicService/Forecast',
+            relay_dot_v1_dot_topic__service__pb2.ForecastRequest.SerializeToString,
+            relay_dot_v1_dot_topic__service__pb2.ForecastResponse.FromString,
             options,
             channel_credentials,
             insecure,

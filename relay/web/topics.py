@@ -42,6 +42,13 @@ async def reshard(calls: Calls, call: ApiCall) -> Answer:
     return Answer(forms.write(await calls.topics.reshard(request)))
 
 
+async def forecast(calls: Calls, call: ApiCall) -> Answer:
+    """Tell what falls due in a topic."""
+    request = pb.ForecastRequest(topic=call.path["topic"])
+    call.read_query(request)
+    return Answer(forms.write(await calls.topics.forecast(request)))
+
+
 async def dead_page(calls: Calls, call: ApiCall) -> Answer:
     """Read one page of dead letters."""
     request = pb.ListDeadLettersRequest(topic=call.path["topic"])
@@ -123,6 +130,14 @@ OPERATIONS = (
         "Begin to move a topic into twice or half as many partitions; repeat it once `moving_to` is gone.",
         pb.ReshardTopicResponse,
         pb.ReshardTopicRequest,
+    ),
+    Operation(
+        "GET",
+        f"{ONE}/forecast",
+        forecast,
+        "Count the timers of a topic that fall due in each of the coming intervals.",
+        pb.ForecastResponse,
+        query=dict.fromkeys(("horizon", "resolution"), pb.ForecastRequest),
     ),
     Operation(
         "GET",

@@ -212,7 +212,7 @@ def test_which_calls_change_something() -> None:
     reading = {method.name for method in METHODS if not method.changes}
     assert reading == {
         *("GetTimer", "ListTimers"),
-        *("ListTopics", "GetTopic", "ListDeadLetters", "GetDeadLetter"),
+        *("ListTopics", "GetTopic", "Forecast", "ListDeadLetters", "GetDeadLetter"),
         *("GetRecurrence", "ListRecurrences", "PreviewRecurrence", "GetRecurrenceHistory"),
         *("GetCalendar", "ListCalendars"),
     }

@@ -13,11 +13,12 @@ from relay.core.recurring.rule import Rule
 from relay.core.trust.actions import joined
 from relay.journal.v1 import journal_pb2
 from relay.store.codec import envelope, lease_record
+from relay.store.codec.contents import PLAIN
+from relay.store.codec.kept_recurrences import kept_of
 from relay.store.codec.recurrence_text import read_rule, read_standing, write_rule, write_standing
 from relay.store.journal import entries, files
 from relay.store.keys import KeyNames
 from relay.store.partitions.entry_ids import EntryId
-from relay.store.partitions.recurrences import RedisRecurrences
 from relay.store.timeline.actions import read_action
 from relay.store.timeline.redis_store import _read_cursor, _write_cursor
 
@@ -95,16 +96,11 @@ def _action(data: bytes) -> None:
     joined([found, found])
 
 
-NOWHERE: Any = None
-RECURRENCES = RedisRecurrences(NOWHERE, NOWHERE)
-"""Reads what scripts say, which asks no server."""
-
-
 def _recurrence(data: bytes) -> None:
     """What can't be read is named, and its neighbour is read."""
     rule, _, standing = data.partition(b"\x00")
     good = [b"good", RULE, STANDING, b"1"]
-    kept, unread = RECURRENCES._kept("topic", [b"odd", rule, standing, b"1", *good])
+    kept, unread = kept_of(PLAIN, "topic", [b"odd", rule, standing, b"1", *good])
     assert kept[-1].recurrence.recurrence_id == "good"
     assert len(kept) + len(unread) == 2
     for each in kept:

@@ -251,6 +251,18 @@ THE_PEOPLE = {
     "the later counted as due": Break(
         "people/stats", "due-counted-by-now", "'-inf', '+inf'", old="'-inf', number(now_us / 1e6)"
     ),
+    "what is due now falls due later": Break(
+        "people/forecast", "due-at-the-start-is-overdue", "''", old="n == 1 and '(' or ''"
+    ),
+    "a border is in two intervals": Break(
+        "people/forecast", "intervals-are-half-open", "at(after)", old="'(' .. at(after)"
+    ),
+    "any number of records is looked at": Break(
+        "people/forecast", "few-records-are-looked-at", "if true then"
+    ),
+    "what was leased once is leased": Break(
+        "people/forecast", "leases-apart", "if score and score > from / 1e6 then"
+    ),
     "the look for orphans forgets the end": Break(
         "timeline/orphans", "orphans-to-the-end", "if #ids == 500 then"
     ),

@@ -11,6 +11,7 @@ from relay.core.timers import Change, Condition
 from tests.lua import test_again as again
 from tests.lua import test_dead as dead
 from tests.lua import test_expiry as expiry
+from tests.lua import test_forecast as forecast
 from tests.lua import test_harm as harm
 from tests.lua import test_options as options
 from tests.lua import test_redrive as redrive
@@ -151,6 +152,10 @@ OF_FAILURE: dict[str, tuple[Scenario, ...]] = {
     "a pause past 9999": (topics.test_a_pause_beyond_all_time,),
     "a pause since 1970": (topics.test_a_pause_for_a_while,),
     "the later counted as due": (topics.test_stats,),
+    "what is due now falls due later": (forecast.test_a_timer_at_each_border_is_counted_once,),
+    "a border is in two intervals": (forecast.test_a_timer_at_each_border_is_counted_once,),
+    "any number of records is looked at": (forecast.test_too_many_records_to_tell_leases_apart,),
+    "what was leased once is leased": (forecast.test_what_is_leased_is_told_apart,),
     "the look for orphans forgets the end": (topics.test_orphans_are_found,),
     "timers are taken for orphans": (topics.test_orphans_are_found,),
     "repair without asking again": (topics.test_repair,),

@@ -148,19 +148,22 @@ async def test_somebody_else_wrote_the_pause(bench: Bench) -> None:
 
 
 async def test_stats(bench: Bench) -> None:
-    """How many there are, how many due, the next claim, the dead and the oldest of them, and the pause."""
+    """How many there are, how many due, the next claim, the dead and the oldest of them, the pause, and how
+    many come within a minute, an hour and a day."""
     assert await bench.topics.stats(bench.topic) == TopicStats(bench.topic, NOW, 0, 0, None, 0, None, None)
     bench.put("due", DUE)
     bench.put("now", score(NOW))
     bench.put("later", score(NOW + 1))
     bench.put("held", DEADLINE, HELD)
+    bench.put("hour", score(NOW + HOUR))
+    bench.put("day", score(NOW + HOUR + 1))
     for n in (5, 7):
         bench.put_letter(Letter("a", "rejected", 1, 1, DUE, NOW, N1), f"{NOW // 1000 + n}-0")
     await bench.topics.pause(bench.topic, duration=HOUR)
     before = bench.state()
     died = (NOW // 1000 + 5) * 1000
     assert await bench.topics.stats(bench.topic) == TopicStats(
-        bench.topic, NOW, 4, 2, NOW - SECOND, 2, died, NOW + HOUR
+        bench.topic, NOW, 6, 2, NOW - SECOND, 2, died, NOW + HOUR, coming=(2, 3, 4)
     )
     assert bench.state() == before
     bench.now = NOW + HOUR

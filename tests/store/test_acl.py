@@ -16,6 +16,7 @@ from relay.core.outcomes import ClaimRequest, Extension, Limits, Verb
 from relay.core.partitions import Layout
 from relay.core.policy import RetryPolicy, TopicPolicy
 from relay.core.recurring.calendars import NO_CALENDARS
+from relay.core.recurring.forecast import Window
 from relay.core.recurring.nominal import Nominal
 from relay.core.recurring.recurrence import Put, Recurrence, Standing, Turned
 from relay.core.recurring.rule import Rule
@@ -33,6 +34,7 @@ from relay.store.dispatch.promotions import RedisPromotions
 from relay.store.dispatch.stream_groups import RedisGroups
 from relay.store.journal.entries import JournalReader
 from relay.store.partitions.carrying import Carrier
+from relay.store.partitions.forecasts import RedisForecasts
 from relay.store.partitions.layouts import RedisLayouts
 from relay.store.partitions.recurrences import RedisRecurrences
 from relay.store.server.blocking import BlockingServer
@@ -166,7 +168,7 @@ async def recorded(way: Server) -> None:
 
 async def people(store: RedisStore, topics: RedisTopics) -> None:
     """What they do to topics and to the dead."""
-    keep = Limits(keep=True)
+    keep, forecasts = Limits(keep=True), RedisForecasts(topics._server)
     for _ in range(2):
         await topics.register("t")
         assert await topics.topics() == ["t"]
@@ -183,6 +185,7 @@ async def people(store: RedisStore, topics: RedisTopics) -> None:
         assert await topics.redrive("t", [first.dead_id]) == [Change.RUN]
         assert await topics.purge("t", [second.dead_id]) == 1
         assert (await topics.stats("t")).dead == 1
+        assert (await forecasts.read(Layout("t"), Window())).leased == 0
         assert await topics.trim("t", max_count=9, max_age=1) >= 0
         if left := (await topics.dead_page("t", limit=5, cursor="")).letters:
             await topics.purge("t", [each.dead_id for each in left])

@@ -8,11 +8,13 @@ from relay.core.instants import SECOND
 from relay.core.journal import Journals
 from relay.core.recurring.calendars import NO_CALENDARS
 from relay.core.recurring.ends import OccurrenceOutcome
+from relay.core.recurring.forecast import Window
 from relay.core.recurring.nominal import Nominal
 from relay.core.recurring.recurrence import Overlap, Put, Recurrence, Standing, StoredRecurrence, Turned
 from relay.core.recurring.rule import Rule
 from relay.core.recurring.turns import turn
 from relay.core.timers import Change
+from relay.store.partitions.forecasts import RedisForecasts
 from relay.store.partitions.recurrences import RedisRecurrences
 from relay.store.server.server import Server
 from relay.store.timeline.calendars import RedisCalendars
@@ -35,6 +37,7 @@ async def test_recurrences_on_a_cluster() -> None:
                 assert await store.keep(relay.at(name), None, recurrence, standing, FIRST, reason="put")
             assert {cluster.owner_of(f"orders#{n}") for n in range(1, 8)} == set(cluster.nodes)
             assert await listed(store, relay) == sorted(NAMES)
+            await told_by_a_forecast(server, relay)
             await all_turn(store, relay, FIRST)
             source, target = cluster.nodes
             moving = next(part for part in range(1, 8) if cluster.owner_of(f"orders#{part}") is source)
@@ -44,6 +47,16 @@ async def test_recurrences_on_a_cluster() -> None:
             await all_turn(store, relay, FIRST + 2 * SECOND)
             assert await listed(store, relay) == sorted(NAMES)
             assert len(await relay.listed()) == 3 * len(NAMES)
+
+
+async def told_by_a_forecast(server: Server, relay: Relay) -> None:
+    """All partitions, on all nodes, since one instant."""
+    await relay.put(*(f"timer{n}" for n in range(32)))
+    found = await RedisForecasts(server).read(relay.layout, Window(3_600 * SECOND, 600 * SECOND))
+    assert (found.later, sum(found.timers), found.leased) == (32, 0, 0)
+    assert sorted(each.recurrence.recurrence_id for each in found.recurrences) == sorted(NAMES)
+    for n in range(32):
+        await relay.cancel(f"timer{n}")
 
 
 async def test_calendars_on_a_cluster() -> None:

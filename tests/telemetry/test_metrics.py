@@ -187,8 +187,8 @@ def test_gauges_of_topics_beyond_the_limit_are_sums_or_the_worst() -> None:
     now = 1_000_000_000
     topics = [TopicStats(f"t{n}", now, 2, 1, now - n * 1_000_000, 3, None, None) for n in range(100)]
     beyond = [
-        TopicStats("x", now, 5, 4, now - 7_000_000, 1, None, None),
-        TopicStats("y", now, 6, 2, now - 9_000_000, 2, None, now + 5),
+        TopicStats("x", now, 5, 4, now - 7_000_000, 1, None, None, coming=(1, 2, 3)),
+        TopicStats("y", now, 6, 2, now - 9_000_000, 2, None, now + 5, coming=(4, 4, 4)),
         TopicStats("z", now, 0, 0, None, 0, None, None),
     ]
     metrics.gauges.show(RelayState(leased={"t0": 2, "x": 3, "y": 4}), [*topics, *beyond])
@@ -200,6 +200,12 @@ def test_gauges_of_topics_beyond_the_limit_are_sums_or_the_worst() -> None:
         if "topic" in sample.labels
     }
     assert len({topic for _, topic in found}) == 101
+    assert [
+        sample.value
+        for family in text_string_to_metric_families(content.decode())
+        for sample in family.samples
+        if sample.name == "relay_forecast_due" and sample.labels["topic"] == OTHER
+    ] == [5, 6, 7]
     assert found["relay_topic_waiting", OTHER] == 11
     assert found["relay_topic_due", OTHER] == 6
     assert found["relay_topic_dead", OTHER] == 3

@@ -109,6 +109,34 @@ def stats(
 
 
 @app.command(rich_help_panel=TOPICS)
+def forecast(
+    topic: TopicName,
+    horizon: Annotated[
+        str, typer.Option("--horizon", metavar="LENGTH", help="How far to look ahead: 1h, 24h, 30d.")
+    ] = "1h",
+    resolution: Annotated[
+        Optional[str],  # noqa: UP045 (typer reads it at run time)
+        typer.Option(
+            "--resolution",
+            metavar="LENGTH",
+            help="How long an interval is: 1m, 15m, 1d; at most 500 of them. Default: a 60th of the horizon.",
+        ),
+    ] = None,
+    watch: Watch = False,
+    interval: Interval = "2s",
+    target: Target = DEFAULT_TARGET,
+    timeout: Timeout = None,
+    as_json: Json = False,
+) -> None:
+    """Show how many timers of a topic fall due in each of the coming intervals."""
+    from relay.cli.terminal.relay_connection import RelayConnection
+    from relay.cli.topics import forecasting
+
+    connection = RelayConnection(target, timeout)
+    forecasting.forecast(connection, topic, horizon, resolution, interval if watch else None, as_json)
+
+
+@app.command(rich_help_panel=TOPICS)
 def pause(
     topic: TopicName,
     until: Annotated[

@@ -46,7 +46,7 @@ def list_(connection: RelayConnection, limit: int, every: str | None, as_json: b
         for info in (await look(topics))[0]:
             output.document(document(info))
 
-    _show(connection, every, print_documents if as_json else None, render)
+    show_again(connection, every, print_documents if as_json else None, render)
 
 
 def stats(connection: RelayConnection, topic: str, every: str | None, as_json: bool) -> None:
@@ -68,7 +68,7 @@ def stats(connection: RelayConnection, topic: str, every: str | None, as_json: b
     async def print_document(topics: Topics) -> None:
         output.document(document(await look(topics)))
 
-    _show(connection, every, print_document if as_json else None, render)
+    show_again(connection, every, print_document if as_json else None, render)
 
 
 def pause(
@@ -229,7 +229,7 @@ def distance(span: timedelta) -> str:
     return f"{words} ago" if span < timedelta(0) else f"in {words}"
 
 
-def _show(connection: RelayConnection, every: str | None, print_documents: Any, render: Any) -> None:
+def show_again(connection: RelayConnection, every: str | None, print_documents: Any, render: Any) -> None:
     """Show something once, or at an interval until Ctrl-C; as JSON documents with `print_documents`."""
     seconds = None if every is None else parse.length(every, "--interval").total_seconds()
     if seconds is not None and seconds < SHORTEST_INTERVAL:

@@ -129,6 +129,7 @@ RESHARD_TOPIC = Method(
     changes=True,
     service="TopicService",
 )
+FORECAST = Method("Forecast", topic_pb.ForecastRequest, topic_pb.ForecastResponse, service="TopicService")
 LIST_DEAD = Method(
     "ListDeadLetters",
     topic_pb.ListDeadLettersRequest,
@@ -165,6 +166,7 @@ TOPIC_METHODS: tuple[Method[Any, Any], ...] = (
     PAUSE_TOPIC,
     RESUME_TOPIC,
     RESHARD_TOPIC,
+    FORECAST,
     LIST_DEAD,
     GET_DEAD,
     REDRIVE,

@@ -9,6 +9,7 @@ from relay.client import arguments, errors
 from relay.client.arguments import Seconds
 from relay.client.calls.change_values import read_reached
 from relay.client.calls.channel import (
+    FORECAST,
     FORGET_SUBJECT,
     GET_DEAD,
     GET_TOPIC,
@@ -26,6 +27,7 @@ from relay.client.calls.topic_values import (
     DeadLetter,
     DeadLetterFilter,
     DeadLetterInfo,
+    Forecast,
     RedriveResult,
     TopicInfo,
 )
@@ -89,6 +91,20 @@ def reshard(topic: str, partitions: int, max_rate: int, note: str, timeout: floa
     )
     response = yield from call(RESHARD_TOPIC, request, timeout)
     return TopicInfo.from_proto(response.topic)
+
+
+def forecast(
+    topic: str, horizon: Seconds | None, resolution: Seconds | None, timeout: float
+) -> Steps[Forecast]:
+    """Read what falls due in a topic. Raises `InvalidArgument`."""
+    arguments.check_name(topic, "topic")
+    request = pb.ForecastRequest(topic=topic)
+    if horizon is not None:
+        request.horizon.CopyFrom(arguments.to_duration(horizon, "horizon"))
+    if resolution is not None:
+        request.resolution.CopyFrom(arguments.to_duration(resolution, "resolution"))
+    response = yield from call(FORECAST, request, timeout)
+    return Forecast.from_proto(response)
 
 
 def dead_page(

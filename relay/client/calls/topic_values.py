@@ -97,6 +97,74 @@ class TopicInfo:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForecastInterval:
+    """One interval of a forecast. Instants are aware and in UTC."""
+
+    start_time: datetime
+    end_time: datetime
+    """The first instant behind it."""
+    timers: int
+    """The timers that can be claimed from an instant in it on: their due time, or where an attempt has
+    failed, the time of the next one."""
+    occurrences: int
+    """The timers that recurrences will make by their rules, and that fall due in it."""
+
+    @property
+    def total(self) -> int:
+        """All that falls due in it."""
+        return self.timers + self.occurrences
+
+    @classmethod
+    def from_proto(cls, interval: pb.ForecastInterval) -> Self:
+        """Read the message from the wire."""
+        return cls(
+            start_time=arguments.to_datetime(interval.start_time),
+            end_time=arguments.to_datetime(interval.end_time),
+            timers=interval.timers,
+            occurrences=interval.occurrences,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """What falls due in a topic. Each timer is counted once: as overdue, as leased, in one interval, or as
+    later. It is exact where nothing is scheduled, moved or cancelled meanwhile."""
+
+    topic: str
+    as_of: datetime
+    """The instant from which it looks ahead, by the clock of Redis; aware and in UTC."""
+    overdue: int
+    """The timers that could be claimed then."""
+    leased: int | None
+    """The timers that are being delivered, under a lease. None if the topic keeps too many records of leases
+    and retries to look at each (more than 5,000 in a partition): a leased timer is counted then where its
+    lease ends."""
+    intervals: tuple[ForecastInterval, ...]
+    later: int
+    """The timers that fall due at the end of the horizon or behind it, without those that recurrences will
+    make."""
+    occurrences_until: datetime | None
+    """Up to when `occurrences` are counted, where that is before the end of the horizon: from there on there
+    may be more."""
+    unread_recurrences: int
+    """The recurrences within the horizon that the relay can't read; they are counted nowhere."""
+
+    @classmethod
+    def from_proto(cls, found: pb.ForecastResponse) -> Self:
+        """Read the message from the wire."""
+        return cls(
+            topic=found.topic,
+            as_of=arguments.to_datetime(found.as_of),
+            overdue=found.overdue,
+            leased=found.leased if found.HasField("leased") else None,
+            intervals=tuple(ForecastInterval.from_proto(each) for each in found.intervals),
+            later=found.later,
+            occurrences_until=_instant(found, "occurrences_until"),
+            unread_recurrences=found.unread_recurrences,
+        )
+
+
 class _DeadLetterFields(TypedDict):
     topic: str
     timer_id: str
@@ -229,6 +297,6 @@ RESULTS = {
 }
 
 
-def _instant(topic: pb.Topic, name: str) -> datetime | None:
+def _instant(topic: pb.Topic | pb.ForecastResponse, name: str) -> datetime | None:
     moment: Timestamp = getattr(topic, name)
     return arguments.to_datetime(moment) if topic.HasField(name) else None

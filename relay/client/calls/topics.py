@@ -15,6 +15,8 @@ from relay.client.calls.topic_values import (
     DeadLetter,
     DeadLetterFilter,
     DeadLetterInfo,
+    Forecast,
+    ForecastInterval,
     GroupInfo,
     RedriveResult,
     TopicInfo,
@@ -25,6 +27,8 @@ __all__ = [
     "DeadLetter",
     "DeadLetterFilter",
     "DeadLetterInfo",
+    "Forecast",
+    "ForecastInterval",
     "GroupInfo",
     "RedriveResult",
     "SyncTopics",
@@ -95,6 +99,17 @@ class Topics:
         is. Call again once `moving_to` is 0, until the topic has as many partitions as wanted.
         """
         return await run(self._wire(), topic_calls.reshard(topic, partitions, max_rate, note, self._timeout))
+
+    async def forecast(
+        self, topic: str, *, horizon: Seconds | None = None, resolution: Seconds | None = None
+    ) -> Forecast:
+        """Count the timers of the topic that fall due in each of the coming intervals.
+
+        `horizon` says how far to look ahead (1 s to 10 years; without it one hour), `resolution` how long an
+        interval is (without it a sixtieth of the horizon). A forecast has 500 intervals at most. A topic that
+        nobody has heard of has nothing that falls due.
+        """
+        return await run(self._wire(), topic_calls.forecast(topic, horizon, resolution, self._timeout))
 
     async def dead_letters(
         self, topic: str, wanted: DeadLetterFilter = ALL_DEAD, *, page_size: int = 100
@@ -191,6 +206,12 @@ class SyncTopics:
         return run_blocking(
             self._wire(), topic_calls.reshard(topic, partitions, max_rate, note, self._timeout)
         )
+
+    def forecast(
+        self, topic: str, *, horizon: Seconds | None = None, resolution: Seconds | None = None
+    ) -> Forecast:
+        """See `Topics.forecast`."""
+        return run_blocking(self._wire(), topic_calls.forecast(topic, horizon, resolution, self._timeout))
 
     def dead_letters(
         self, topic: str, wanted: DeadLetterFilter = ALL_DEAD, *, page_size: int = 100

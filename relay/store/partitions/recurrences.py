@@ -22,11 +22,9 @@ from relay.core.recurring.recurrence import (
 )
 from relay.core.recurring.turns import look_at
 from relay.core.timers import Content
-from relay.core.trust.sealing import DoesNotOpen, Unopened
-from relay.store.codec import envelope
 from relay.store.codec.contents import PLAIN, Contents
-from relay.store.codec.lease_record import text_of
-from relay.store.codec.recurrence_text import read_rule, read_standing, write_rule, write_standing
+from relay.store.codec.kept_recurrences import kept_of
+from relay.store.codec.recurrence_text import write_rule, write_standing
 from relay.store.partitions.carrying import Carrier, asking
 from relay.store.partitions.ends import ended
 from relay.store.partitions.for_each import for_each
@@ -66,7 +64,7 @@ class RedisRecurrences:
     async def _read(self, partition: str, recurrence_id: str) -> tuple[int, StoredRecurrence | None]:
         with asking(partition):
             now, *found = await self._server.call(recur.get(partition, [recurrence_id]))
-        kept, unread = self._kept(partition, found)
+        kept, unread = kept_of(self._contents, partition, found)
         if unread and all(found[1:3]):
             if (why := unread[recurrence_id]) is not None:
                 raise ContentSealed(f"the content of recurrence {recurrence_id!r} is {why}")
@@ -77,7 +75,7 @@ class RedisRecurrences:
     async def due(self, partition: str, limit: int, *, skip: int = 0) -> Due:
         """See `RecurrenceStore.due`. One script call."""
         now, following, *found = await self._server.call(recur.due(partition, limit, skip))
-        kept, unread = self._kept(partition, found)
+        kept, unread = kept_of(self._contents, partition, found)
         return Due(int(now), int(following) if following else None, kept, list(unread))
 
     async def turn(
@@ -191,7 +189,7 @@ class RedisRecurrences:
     ) -> tuple[list[StoredRecurrence], bytes | None]:
         """What can be read of a page, and the id at which it ends; None if there is no more."""
         _, more, *found = await self._server.call(recur.page(partition, limit, first, last))
-        kept, _ = self._kept(partition, found)
+        kept, _ = kept_of(self._contents, partition, found)
         return kept, found[-4] if more else None
 
     async def _home(self, partition: str, recurrence_id: str) -> str:
@@ -205,30 +203,6 @@ class RedisRecurrences:
                 await self._carrier.take(layout, partition, "t", [kept.standing.last])
             await self._carrier.take(layout, partition, "c", [recurrence_id])
         return layout.filled(partition)
-
-    def _kept(
-        self, partition: str, flat: Sequence[bytes]
-    ) -> tuple[list[StoredRecurrence], dict[str, Unopened | None]]:
-        """What scripts say of recurrences, see `say_recurrence`; and the ids of those that can't be read,
-        with the reason if that is a sealed content. They stay as they are: another version may know better,
-        and another relay may have the key."""
-        kept, unread = list[StoredRecurrence](), dict[str, Unopened | None]()
-        for n in range(0, len(flat), 4):
-            name, rule, standing, stands = flat[n : n + 4]
-            timer_id = text_of(name)[0]
-
-            def opened(stored: bytes, timer_id: str = timer_id) -> Content:
-                return envelope.decode(self._contents.opened(partition, timer_id, stored))
-
-            try:
-                wanted, where = read_rule(name.decode(), rule, opened), read_standing(standing)
-            except DoesNotOpen as failure:
-                unread[timer_id] = failure.why
-            except (ValueError, LookupError, TypeError, AttributeError):
-                unread[timer_id] = None
-            else:
-                kept.append(StoredRecurrence(wanted, where, stands == b"1", standing))
-        return kept, unread
 
     def _sealed(self, partition: str, wanted: Recurrence) -> bytes | None:
         """The content of a recurrence as it is stored if its topic is sealed."""

@@ -190,6 +190,7 @@ def _stats(topic: str, reply: people.StatsReply) -> TopicStats:
         dead=reply.dead,
         oldest_death=int(reply.oldest.partition(b"-")[0]) * 1000 if reply.oldest else None,
         paused_until=int(reply.paused) if reply.paused else None,
+        coming=(reply.minute, reply.hour, reply.day),
     )
 
 

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Self
 
+from relay.core.recurring.forecast import Window
 from relay.store.keys import ACTIONS
 from relay.store.server.scripts import Argument, Call
+from relay.store.verbs.recur import PAGE_BYTES
 from relay.store.verbs.terms import Mixed, Words, by_hand
+
+MOST_RECORDS = 5_000
+"""The most records of leases and retries of a partition that a forecast looks at, to tell what is leased."""
+
+MOST_RECURRENCES = 1_000
+"""The most recurrences of a partition that a forecast reads."""
 
 
 class StatsReply(NamedTuple):
@@ -21,11 +29,48 @@ class StatsReply(NamedTuple):
     dead: int
     oldest: bytes
     paused: bytes
+    minute: int
+    hour: int
+    day: int
 
 
 def stats(topic: str) -> Call[StatsReply]:
     """How a topic stands."""
     return Call("people/stats", topic, (), StatsReply._make)
+
+
+class ForecastReply(NamedTuple):
+    """What `people/forecast` answers. `leased` is None if leases are not told apart, `until` if all
+    recurrences were read. `recurrences` has four words of each; see `say_recurrence`."""
+
+    since: int
+    overdue: int
+    leased: int | None
+    later: int
+    until: int | None
+    timers: Sequence[int]
+    recurrences: Words
+
+    @classmethod
+    def read(cls, reply: Mixed) -> Self:
+        """Read what the script says."""
+        since, overdue, leased, later, until, intervals, *rest = reply
+        return cls(
+            int(since),
+            overdue,
+            None if leased == b"" else leased,
+            later,
+            int(until) if until else None,
+            rest[:intervals],
+            rest[intervals:],
+        )
+
+
+def forecast(topic: str, window: Window, since: int | None) -> Call[ForecastReply]:
+    """What falls due from `since` on; None means now."""
+    begins: Argument = "" if since is None else since
+    asked = (begins, window.horizon, window.resolution, MOST_RECORDS, MOST_RECURRENCES, PAGE_BYTES)
+    return Call("people/forecast", topic, asked, ForecastReply.read)
 
 
 def pause(topic: str, word: Literal["at", "in", "end"], value: int) -> Call[bytes]:

@@ -283,6 +283,14 @@ NEXT_DUE = InstrumentSpec(
     "Unix time from which the topic's first timer can be claimed; missing if it has none.",
     kind=InstrumentKind.GAUGE,
 )
+FORECAST_DUE = InstrumentSpec(
+    "relay.forecast.due",
+    "{timer}",
+    "Timers in the timeline that can be claimed within the window from now, and not now; a leased one counts "
+    "where its lease ends.",
+    ("topic", "window"),
+    InstrumentKind.GAUGE,
+)
 PAUSED = InstrumentSpec(
     "relay.topic.paused", "{pause}", "1 while the topic is paused, otherwise 0.", kind=InstrumentKind.GAUGE
 )
@@ -436,7 +444,7 @@ POLICY_STALE = InstrumentSpec(
 )
 
 OF_TOPICS = (
-    *(WAITING, DUE, DEAD_LETTERS, OLDEST_DUE, NEXT_DUE, PAUSED),
+    *(WAITING, DUE, DEAD_LETTERS, OLDEST_DUE, NEXT_DUE, PAUSED, FORECAST_DUE),
     *(READY, PROCESSING, ENTRIES, GROUP_PENDING, GROUP_UNREAD, GROUP_WAITING),
     *(GROUP_CONSUMERS, GROUP_OVERDUE, JOURNAL_LIMIT),
 )

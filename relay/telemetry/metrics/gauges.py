@@ -38,6 +38,9 @@ class RelayState:
     clock_steps: Mapping[str, float] = field(default_factory=lambda: {"": 0.0})
 
 
+WINDOWS = ("1m", "1h", "24h")
+"""The windows of `TopicStats.coming`."""
+
 Row = tuple[float, dict[str, str]]
 
 
@@ -100,6 +103,10 @@ class Gauges:
                 values[c.JOURNAL_LIMIT] = max(journals)
             for spec, value in values.items():
                 rows.setdefault(spec.name, []).append((value, label))
+            for window, counts in zip(
+                WINDOWS, zip(*(stats.coming for stats in group), strict=True), strict=True
+            ):
+                rows.setdefault(c.FORECAST_DUE.name, []).append((sum(counts), {**label, "window": window}))
             self._show_groups(rows, topic, [each for state in states for each in state.groups])
 
     def _show_groups(self, rows: dict[str, list[Row]], topic: str, groups: Sequence[GroupStats]) -> None:

@@ -1,0 +1,38 @@
+"""Recurrences as scripts say them, and which of them can be read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from relay.core.recurring.recurrence import StoredRecurrence
+from relay.core.timers import Content
+from relay.core.trust.sealing import DoesNotOpen, Unopened
+from relay.store.codec import envelope
+from relay.store.codec.contents import Contents
+from relay.store.codec.lease_record import text_of
+from relay.store.codec.recurrence_text import read_rule, read_standing
+
+
+def kept_of(
+    contents: Contents, partition: str, flat: Sequence[bytes]
+) -> tuple[list[StoredRecurrence], dict[str, Unopened | None]]:
+    """What scripts say of recurrences, see `say_recurrence`; and the ids of those that can't be read, with
+    the reason if that is a sealed content. They stay as they are: another version may know better, and
+    another relay may have the key."""
+    kept, unread = list[StoredRecurrence](), dict[str, Unopened | None]()
+    for n in range(0, len(flat), 4):
+        name, rule, standing, stands = flat[n : n + 4]
+        timer_id = text_of(name)[0]
+
+        def opened(stored: bytes, timer_id: str = timer_id) -> Content:
+            return envelope.decode(contents.opened(partition, timer_id, stored))
+
+        try:
+            wanted, where = read_rule(name.decode(), rule, opened), read_standing(standing)
+        except DoesNotOpen as failure:
+            unread[timer_id] = failure.why
+        except (ValueError, LookupError, TypeError, AttributeError):
+            unread[timer_id] = None
+        else:
+            kept.append(StoredRecurrence(wanted, where, stands == b"1", standing))
+    return kept, unread

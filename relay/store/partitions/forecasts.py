@@ -1,0 +1,45 @@
+"""What falls due in a topic, by Redis: the contract is that of `relay.core.ports.Forecasts`."""
+
+from __future__ import annotations
+
+from functools import partial, reduce
+
+from relay.core.partitions import Layout
+from relay.core.recurring.forecast import Forecast, Window
+from relay.store.codec.contents import PLAIN, Contents
+from relay.store.codec.kept_recurrences import kept_of
+from relay.store.partitions.carrying import asking
+from relay.store.partitions.for_each import for_each
+from relay.store.server.server import Server
+from relay.store.verbs import people
+
+
+class RedisForecasts:  # see 0119
+    """The `Forecasts` of the topics on a server."""
+
+    def __init__(self, server: Server, contents: Contents = PLAIN) -> None:
+        self._server = server
+        self._contents = contents
+
+    async def read(self, layout: Layout, window: Window) -> Forecast:
+        """See `Forecasts.read`. A script call for each partition: the first one says since when, and the
+        others are asked all at once."""
+        first, *others = layout.partitions
+        found = await self._read(first, window)
+        rest = await for_each(partial(self._read, window=window, since=found.since), others) if others else []
+        return reduce(Forecast.joined, rest, found)
+
+    async def _read(self, partition: str, window: Window, since: int | None = None) -> Forecast:
+        with asking(partition):
+            reply = await self._server.call(people.forecast(partition, window, since))
+        kept, unread = kept_of(self._contents, partition, reply.recurrences)
+        return Forecast(
+            reply.since,
+            reply.overdue,
+            reply.leased,
+            tuple(reply.timers),
+            reply.later,
+            recurrences=tuple(kept),
+            until=reply.until,
+            unread=len(unread),
+        )
