@@ -59,8 +59,10 @@ from relay.client.errors import (
     UsageError,
 )
 from relay.client.handling.delivery import AckPolicy, Delivery, Nack, Reject, Reschedule
+from relay.client.handling.middleware import CallNext, Middleware
 from relay.client.push.push_handlers import PushHandlers
 from relay.client.sync import SyncRelayClient
+from relay.client.typed_topics import HandledTopic, SyncTypedTopic, TypedTopic
 
 __all__ = [
     "DEFAULT_TARGET",
@@ -70,6 +72,7 @@ __all__ = [
     "Backfilled",
     "Calendar",
     "CallError",
+    "CallNext",
     "ChangeResult",
     "Credentials",
     "DeadLetter",
@@ -81,7 +84,9 @@ __all__ = [
     "DeliveryLost",
     "FailedPrecondition",
     "GroupInfo",
+    "HandledTopic",
     "InvalidArgument",
+    "Middleware",
     "Nack",
     "NewTimer",
     "NominalInstant",
@@ -104,11 +109,13 @@ __all__ = [
     "ScheduleResult",
     "ScheduledTimer",
     "SyncRelayClient",
+    "SyncTypedTopic",
     "Timer",
     "TimerChange",
     "TimerInfo",
     "TimerState",
     "TopicInfo",
+    "TypedTopic",
     "Unavailable",
     "UsageError",
 ]
