@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, assert_type
 from uuid import UUID
 
 import msgspec
@@ -24,7 +24,9 @@ from relay.client import (
     NewTimer,
     PushHandlers,
     RelayClient,
+    ScheduledTimer,
     SyncRelayClient,
+    SyncTypedTopic,
     TypedTopic,
     UsageError,
 )
@@ -393,3 +395,21 @@ def test_libraries_are_imported_when_a_type_needs_them() -> None:
         "InvalidArgument INVALID_ARGUMENT: handler d, parameter order: Order can't be"
     )
     assert "pip install 'pydantic>=2'" in done.stdout
+
+
+async def test_checkers_know_the_types() -> None:
+    """mypy runs over this, too: where it would take a wrong value, it complains of an unused comment."""
+    client = RelayClient()
+    rows, orders = client.topic("rows", Row), SyncRelayClient().topic("orders", Order)
+    assert_type(rows, TypedTopic[Row])
+    assert_type(orders, SyncTypedTopic[Order])
+    with pytest.raises(InvalidArgument):
+        orders.schedule({"number": 1}, delay=1)  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument):
+        await rows.schedule({"number": "one"}, delay=1)  # type: ignore[typeddict-item]
+    with pytest.raises(InvalidArgument):
+        rows.on()(takes_invoice)  # type: ignore[arg-type]
+    handler = rows.on()(takes_row)
+    assert_type(handler, "Callable[[Row, Delivery], None]")
+    async with InMemoryRelay(client):
+        assert_type(await rows.schedule({"number": 1}, delay=1), ScheduledTimer)
