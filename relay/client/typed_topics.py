@@ -42,7 +42,7 @@ class Register(Protocol[_T]):
     def __call__(self, handler: Callable[[Delivery, _T], _R], /) -> Callable[[Delivery, _T], _R]: ...
 
 
-class _Named(Generic[_T]):
+class _OfType(Generic[_T]):
     """A topic's name and the type of its payloads. Raises `InvalidArgument`."""
 
     def __init__(self, name: str, of: type[_T], version: int) -> None:
@@ -55,7 +55,7 @@ class _Named(Generic[_T]):
         return f"<{type(self).__name__} {self.name!r} of {self._schema.name}, version {self._schema.version}>"
 
 
-class HandledTopic(_Named[_T]):
+class HandledTopic(_OfType[_T]):
     """A topic's handler, where the payloads have a type. `PushHandlers.topic` makes one."""
 
     def __init__(self, handlers: Handlers, name: str, of: type[_T], version: int) -> None:
@@ -113,7 +113,7 @@ class HandledTopic(_Named[_T]):
         return register
 
 
-class _Scheduled(_Named[_T]):
+class _Scheduled(_OfType[_T]):
     """What both clients' topics share."""
 
     def new_timer(self, value: _T, **fields: Unpack[TimerFields]) -> NewTimer:

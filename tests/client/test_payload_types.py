@@ -30,6 +30,7 @@ from relay.client import (
     TypedTopic,
     UsageError,
 )
+from relay.client.handling.invocation import Invocation
 from relay.client.payloads.schema import VERSION_HEADER
 from relay.client.testing import InMemoryRelay, Outcome, SyncInMemoryRelay
 
@@ -213,13 +214,13 @@ REFUSED: list[tuple[Any, Any, str]] = [
     (Invoice, Invoice.model_construct(to=SECRET), "payload must be Invoice: to (value_error)"),
     (Order, Order(SECRET, Decimal(1), ORDER.at), "payload must be Order: number (uuid_parsing)"),  # type: ignore[arg-type]
     (Order, Order(ORDER.number, object(), ORDER.at),  # type: ignore[arg-type]
-     "payload must be Order: it holds what JSON has no form for"),
+     "payload must be Order: it holds what can't be written"),
     (Row, {"number": SECRET}, "payload must be Row: number (int_parsing)"),
     (Paid, Paid(SECRET), "payload must be Paid: number (expected int, got str)"),  # type: ignore[arg-type]
-    (dict, {"a": {SECRET}}, "payload must be dict: it holds what JSON has no form for"),
-    (dict, {"a": float("nan")}, "payload must be dict: it holds what JSON has no form for"),
+    (dict, {"a": {SECRET}}, "payload must be dict: it holds what can't be written"),
+    (dict, {"a": float("nan")}, "payload must be dict: it holds what can't be written"),
     (str, b"4111-1111", "payload must be str: it has the type bytes"),
-    (str, "\ud800", "payload must be str: it can't be encoded as UTF-8"),
+    (str, "\ud800", "payload must be str: it holds what can't be written"),
     (bytes, SECRET, "payload must be bytes: it has the type str"),
 ]  # fmt: skip
 
@@ -321,7 +322,7 @@ async def test_older_versions_are_raised_and_newer_ones_wait() -> None:
         for version, payload, reason in [
             (SECRET, b"{}", "payload-version is not a whole number from 1 on"),
             ("2", b"[]", "it is not an object of JSON"),
-            ("2", b'{"receiver": "a@b", "x": NaN}', "it holds what JSON has no form for"),
+            ("2", b'{"receiver": "a@b", "x": NaN}', "an upcaster returned what can't be written"),
         ]:
             await client.schedule("invoices", payload, delay=0, headers={VERSION_HEADER: version})
             (dead,) = await relay.run_due()
@@ -360,6 +361,11 @@ def test_a_handler_of_the_delivery_alone_is_called_as_it_is() -> None:
         client.registrations.clear()
         client.on("t")(handler)
         assert client.registrations["t"].call is handler
+
+    async def alone(delivery: Delivery) -> None: ...
+
+    client.on("u")(alone)
+    assert Invocation(client.registrations["u"])._handler is alone
 
 
 LIGHT = """

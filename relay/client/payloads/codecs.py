@@ -46,13 +46,21 @@ class Codec(Generic[_T]):
         """Return the payload. A value that `decode` would refuse is refused here."""
         if not isinstance(value, self._class):
             raise Unfit(f"it has the type {type(value).__name__}")
-        return self._write(value)
+        try:
+            payload = self._write(value)
+        except (TypeError, ValueError, RecursionError):
+            payload = None  # their words may quote the value
+        if payload is None:
+            raise Unfit("it holds what can't be written")
+        self.decode(payload)  # dataclasses and structs aren't checked as they are made
+        return payload
 
     def decode(self, payload: bytes) -> _T:
         """Return the value."""
         raise NotImplementedError
 
     def _write(self, value: _T) -> bytes:
+        """Return the payload. Raises what the library raises."""
         raise NotImplementedError
 
 
@@ -79,11 +87,7 @@ class _Text(Codec[str]):
         raise Unfit("it is not UTF-8")
 
     def _write(self, value: str) -> bytes:
-        try:
-            return value.encode()
-        except UnicodeEncodeError:
-            pass
-        raise Unfit("it can't be encoded as UTF-8")
+        return value.encode()
 
 
 class _Dict(Codec[dict[str, Any]]):
@@ -91,11 +95,7 @@ class _Dict(Codec[dict[str, Any]]):
         return parse_object(payload)
 
     def _write(self, value: dict[str, Any]) -> bytes:
-        try:
-            return write_object(value)
-        except (TypeError, ValueError, RecursionError):
-            pass  # their words may quote a value
-        raise Unfit("it holds what JSON has no form for")
+        return write_object(value)
 
 
 class _Struct(Codec[_T]):
@@ -120,27 +120,19 @@ class _Struct(Codec[_T]):
         raise Unfit(words)
 
     def _write(self, value: _T) -> bytes:
-        try:
-            payload = self._encode(value)
-        except (TypeError, ValueError, RecursionError):
-            payload = None  # its words may quote a value
-        if payload is None:
-            raise Unfit("it holds what JSON has no form for")
-        self.decode(payload)  # msgspec checks no struct as it is made
-        return payload
+        return self._encode(value)
 
 
 class _Pydantic(Codec[_T]):
     def __init__(self, kind: Any) -> None:
         super().__init__(kind)
         from pydantic import PydanticUserError, TypeAdapter, ValidationError
-        from pydantic_core import PydanticSerializationError
 
         try:
             self._adapter: TypeAdapter[_T] = TypeAdapter(kind)
         except PydanticUserError as error:
             raise TypeError(str(error).partition("\n")[0]) from None
-        self._wrong, self._unwritable = ValidationError, PydanticSerializationError
+        self._wrong = ValidationError
         self._kind = kind
         self._names: frozenset[str] | None = None
 
@@ -152,14 +144,7 @@ class _Pydantic(Codec[_T]):
         raise Unfit(words)
 
     def _write(self, value: _T) -> bytes:
-        try:
-            payload = self._adapter.dump_json(value, by_alias=True, warnings=False)
-        except self._unwritable:
-            payload = None  # its words may quote a value
-        if payload is None:
-            raise Unfit("it holds what JSON has no form for")
-        self.decode(payload)  # a dataclass is not checked as it is made, nor a model as it is changed
-        return payload
+        return self._adapter.dump_json(value, by_alias=True, warnings=False)
 
     def _words(self, error: ValidationError) -> str:
         """Name what is wrong by pydantic's types of errors: its sentences may quote the payload."""
@@ -169,8 +154,8 @@ class _Pydantic(Codec[_T]):
         return _listed(f"{self._path(each['loc'])} ({each['type']})".lstrip() for each in found)
 
     def _path(self, place: Iterable[int | str]) -> str:
-        """Write a place as `lines[0].amount`. What is no field's name may be a key of the payload: it is
-        hidden."""
+        """Write a place as `lines[0].amount`. What is not a field's name may be a key of the
+        payload: it is hidden."""
         if self._names is None:
             self._names = self._known_names()
         path = ""
@@ -188,7 +173,7 @@ class _Pydantic(Codec[_T]):
             return frozenset(getattr(self._kind, "__annotations__", ()))
 
 
-def codec_of(kind: Any) -> Codec[Any]:
+def codec_of(kind: Any) -> Codec[Any]:  # see 0120
     """Return the codec of a type. Raises `TypeError` for one that no payload can be read as, with a remedy.
 
     >>> codec_of(dict).decode(b'{"to": "a@example.org"}')

@@ -103,9 +103,9 @@ class Schema(Generic[_T]):
                 )
         try:
             return write_object(content)
-        except ValueError:  # such as a number that is none
+        except ValueError:  # such as NaN
             pass
-        raise Unfit("it holds what JSON has no form for")
+        raise Unfit("an upcaster returned what can't be written")
 
 
 def _version(headers: Mapping[str, str]) -> int:
