@@ -120,7 +120,8 @@ class _Struct(Codec[_T]):
         raise Unfit(words)
 
     def _write(self, value: _T) -> bytes:
-        return self._encode(value)
+        payload: bytes = self._encode(value)
+        return payload
 
 
 class _Pydantic(Codec[_T]):
