@@ -61,8 +61,10 @@ from relay.client.errors import (
     UsageError,
 )
 from relay.client.handling.delivery import AckPolicy, Delivery, Nack, Reject, Reschedule
+from relay.client.handling.middleware import CallNext, Middleware
 from relay.client.push.push_handlers import PushHandlers
 from relay.client.sync import SyncRelayClient
+from relay.client.typed_topics import HandledTopic, SyncTypedTopic, TypedTopic
 
 __all__ = [
     "DEFAULT_TARGET",
@@ -72,6 +74,7 @@ __all__ = [
     "Backfilled",
     "Calendar",
     "CallError",
+    "CallNext",
     "ChangeResult",
     "Credentials",
     "DeadLetter",
@@ -85,7 +88,9 @@ __all__ = [
     "Forecast",
     "ForecastInterval",
     "GroupInfo",
+    "HandledTopic",
     "InvalidArgument",
+    "Middleware",
     "Nack",
     "NewTimer",
     "NominalInstant",
@@ -108,11 +113,13 @@ __all__ = [
     "ScheduleResult",
     "ScheduledTimer",
     "SyncRelayClient",
+    "SyncTypedTopic",
     "Timer",
     "TimerChange",
     "TimerInfo",
     "TimerState",
     "TopicInfo",
+    "TypedTopic",
     "Unavailable",
     "UsageError",
 ]

@@ -29,6 +29,7 @@ from relay.client.credentials import Credentials
 from relay.client.signals import stop_signals
 from relay.client.stream.recurring_handlers import RecurringHandlers
 from relay.client.stream.runtime import Runtime
+from relay.client.typed_topics import TypedTopic
 
 _T = TypeVar("_T")
 
@@ -80,6 +81,19 @@ class RelayClient(RecurringHandlers):
         """Read, preview, pause, trigger, fill in and delete what `recur` keeps."""
         self.calendars = Calendars(self._wire, timeout)
         """Keep and read the calendars that rules name."""
+
+    def topic(self, name: str, of: type[_T], *, version: int = 1) -> TypedTopic[_T]:
+        """Name a topic whose payloads have a type: a pydantic model, a dataclass, a msgspec struct, a
+        TypedDict, `dict`, `str` or `bytes`. What is returned schedules and cancels timers and takes the
+        topic's handler.
+
+        `version` is that of the payloads, written in their header `payload-version` from 2 on; `upcast` says
+        how older ones become newer. Raises `InvalidArgument` for a type that no payload can be read as.
+
+        >>> invoices = client.topic("invoices", Invoice)
+        >>> await invoices.schedule(Invoice(to="a@example.org"), delay=3600)
+        """
+        return TypedTopic(self, self._wire, self._timeout, name, of, version)
 
     # --------------------------------------------------------------------- calls
 

@@ -27,6 +27,7 @@ from relay.client.calls.timer_values import (
 )
 from relay.client.calls.topics import SyncTopics
 from relay.client.credentials import Credentials
+from relay.client.typed_topics import SyncTypedTopic
 
 _T = TypeVar("_T")
 
@@ -73,6 +74,11 @@ class SyncRelayClient:
         """See `RelayClient.recurrences`."""
         self.calendars = SyncCalendars(self._wire, timeout)
         """See `RelayClient.calendars`."""
+
+    def topic(self, name: str, of: type[_T], *, version: int = 1) -> SyncTypedTopic[_T]:
+        """See `RelayClient.topic`. The topic has no handlers here: `PushHandlers.topic` and
+        `RelayClient.topic` take them."""
+        return SyncTypedTopic(self._wire, self._timeout, name, of, version)
 
     def schedule(
         self,

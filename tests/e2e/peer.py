@@ -53,7 +53,7 @@ class Publisher:
         self,
         topic: str,
         timer_id: str,
-        body: object = "peer",
+        body: Any = "peer",
         *,
         delay: float = 0.0,
         headers: Mapping[str, str] | None = None,

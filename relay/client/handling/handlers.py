@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
 from relay.client import arguments, errors
 from relay.client.arguments import MAX_OUTSTANDING
 from relay.client.handling.delivery import AckPolicy, Delivery
+from relay.client.handling.middleware import Middleware, check_middleware
+from relay.client.handling.parameters import arguments_of
+from relay.client.payloads.schema import Schema
 
-Handler: TypeAlias = Callable[[Delivery], Awaitable[Any]] | Callable[[Delivery], Any]
+Handler: TypeAlias = Callable[..., Any]
+"""A function of a `Delivery`, of the value of its payload, or of both."""
 _H = TypeVar("_H", bound=Handler)
+_M = TypeVar("_M", bound=Middleware)
 
 
 PREFETCH = 9
@@ -21,13 +26,18 @@ PREFETCH = 9
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """The arguments of `Handlers.on`."""
+    """The arguments of `Handlers.on`, and what it adds: the schema of a topic with a type, the middleware."""
 
     topic: str
     handler: Handler
     concurrency: int
     prefetch: int | None
     ack_policy: AckPolicy
+    schema: Schema[Any] | None = None
+    middleware: Sequence[Middleware] = ()
+    """The functions around each delivery. More may be added until deliveries begin."""
+    call: Callable[[Delivery], Any] = field(init=False, compare=False)
+    """What is called with each delivery: the handler, or what reads the payload for it."""
 
     def __post_init__(self) -> None:
         """Refuse what can't work. Raises `InvalidArgument`."""
@@ -44,6 +54,9 @@ class Registration:
                 "ack_policy MANUAL needs an async handler: only there can ack() be awaited",
                 field="ack_policy",
             )
+        wanted = arguments_of(self.handler, self.schema)
+        call = self.handler if wanted is None else wanted.around(self.handler, is_async=self.is_async)
+        object.__setattr__(self, "call", call)
 
     @property
     def is_async(self) -> bool:
@@ -69,6 +82,8 @@ class Handlers:
     def __init__(self) -> None:
         self.registrations: dict[str, Registration] = {}
         """The registrations by topic; `on` adds to them."""
+        self.middleware: list[Middleware] = []
+        """The functions around each delivery, the outermost first; `use` adds to them."""
 
     def on(
         self,
@@ -80,6 +95,9 @@ class Handlers:
     ) -> Callable[[_H], _H]:
         """Register a handler for a topic. This is a decorator, which returns the handler unchanged.
 
+        A parameter that is annotated with a pydantic model, a dataclass, a msgspec struct, a TypedDict,
+        `dict`, `str` or `bytes` is given the payload as that, beside the `Delivery` or instead of it. A
+        payload that does not fit ends as a dead letter, whatever the policy; the reason names the field.
         An async handler runs on the event loop, a plain one in a thread. `concurrency` is the number of
         handlers that run at a time, `prefetch` the number of further deliveries that wait in the application.
         Without `prefetch`, nine times `concurrency` wait while deliveries take less than 0.2 s and have at
@@ -93,21 +111,49 @@ class Handlers:
         """
 
         def register(handler: _H) -> _H:
-            registration = Registration(
-                topic=topic,
-                handler=handler,
-                concurrency=concurrency,
-                prefetch=prefetch,
-                ack_policy=ack_policy,
+            self.register(
+                Registration(
+                    topic=topic,
+                    handler=handler,
+                    concurrency=concurrency,
+                    prefetch=prefetch,
+                    ack_policy=ack_policy,
+                    middleware=self.middleware,
+                )
             )
-            if self.begun:
-                raise errors.UsageError("register handlers before deliveries begin")
-            if topic in self.registrations:
-                raise errors.UsageError(f"topic {topic!r} has a handler already")
-            self.registrations[topic] = registration
             return handler
 
         return register
+
+    def register(self, registration: Registration) -> None:
+        """Add a registration; see `on`. Raises `UsageError`."""
+        if self.begun:
+            raise errors.UsageError("register handlers before deliveries begin")
+        if registration.topic in self.registrations:
+            raise errors.UsageError(f"topic {registration.topic!r} has a handler already")
+        self.registrations[registration.topic] = registration
+
+    def use(self, middleware: _M) -> _M:
+        """Put an async function around each delivery of all topics, and return it unchanged.
+
+        It is called with the delivery and with `call_next`, which calls the next middleware or the handler;
+        the first one that is registered is the outermost. What it raises is read like an exception of the
+        handler, and returning means what the handler's returning means. Raises `UsageError` once deliveries
+        have begun, and `InvalidArgument` for what is not an async function.
+
+        >>> @client.use
+        ... async def timed(delivery, call_next):
+        ...     began = time.monotonic()
+        ...     try:
+        ...         await call_next(delivery)
+        ...     finally:
+        ...         print(delivery.topic, time.monotonic() - began)
+        """
+        check_middleware(middleware)
+        if self.begun:
+            raise errors.UsageError("register middleware before deliveries begin")
+        self.middleware.append(middleware)
+        return middleware
 
     @property
     def begun(self) -> bool:

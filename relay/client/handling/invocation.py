@@ -17,6 +17,7 @@ from relay.client.handling import settlements
 from relay.client.handling.delivery import AckPolicy, Delivery, Nack, Reject, Reschedule
 from relay.client.handling.handlers import Handler, Registration
 from relay.client.handling.lease import DeliveryLease
+from relay.client.handling.middleware import CallNext, wrapped
 from relay.v1 import delivery_service_pb2 as pb
 
 _log = logging.getLogger("relay.client")
@@ -35,15 +36,16 @@ class Invocation:
     def __init__(self, registration: Registration, call_plain: CallPlain | None = None) -> None:
         self._policy = registration.ack_policy
         self._pool: ThreadPoolExecutor | None = None
-        self._handler: Callable[[Delivery], Awaitable[Any]]
+        handler: CallNext
         if registration.is_async:
-            self._handler = registration.handler
+            handler = registration.call
         else:
             if call_plain is None:
                 self._pool = ThreadPoolExecutor(
                     registration.concurrency, thread_name_prefix=f"relay-{registration.topic}"
                 )
-            self._handler = partial(call_plain or self._call_in_thread, registration.handler)
+            handler = partial(call_plain or self._call_in_thread, registration.call)
+        self._handler = wrapped(handler, registration.middleware)
         trace_context.prepare()
 
     async def handle(self, lease: DeliveryLease) -> None:

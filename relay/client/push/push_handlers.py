@@ -19,6 +19,7 @@ from relay.client.push.health import HealthService
 from relay.client.push.push_calls import BatchCall, Context, SingleCall
 from relay.client.push.push_places import PushCall, PushPlace
 from relay.client.signals import stop_signals
+from relay.client.typed_topics import HandledTopic
 from relay.client.unreadable import reader, refuse_unreadable
 from relay.v1 import delivery_service_pb2 as delivery_pb
 from relay.v1 import timer_handler_pb2 as pb
@@ -29,6 +30,7 @@ _SERVICE = "relay.v1.TimerHandler"
 _WRONG = grpc.StatusCode.INVALID_ARGUMENT
 _ONE, _MANY = pb.TimerHandlerDeliverRequest, pb.TimerHandlerDeliverBatchRequest
 _C = TypeVar("_C", bound=PushCall)
+_T = TypeVar("_T")
 _END_PATIENCE = 5.0
 """Seconds that cancelled handlers have to end."""
 _LAST_WORDS = 1.0
@@ -61,6 +63,10 @@ class PushHandlers(Handlers):
         self._shutdown_timeout = shutdown_timeout
         self._servicer: _Servicer | None = None
         self._stop = asyncio.Event()
+
+    def topic(self, name: str, of: type[_T], *, version: int = 1) -> HandledTopic[_T]:
+        """Name a topic whose payloads have a type, to register its handler; see `RelayClient.topic`."""
+        return HandledTopic(self, name, of, version)
 
     def add_to(self, server: grpc.aio.Server) -> None:
         """Serve the handlers on a server of your own, beside your own services and health.

@@ -285,7 +285,7 @@ class SyncInMemoryRelay:
         with self._application.deliveries(span(delta, days, hours, minutes, seconds)) as deliveries:
             for registration, held in deliveries:
                 handling = Invocation(registration, self._call_here).handle(held.lease)
-                if registration.is_async:
+                if registration.is_async or registration.middleware:
                     self._runner.run(handling)
                 else:  # on no loop: Django's ORM refuses to work on one
                     at_once(handling)
@@ -322,9 +322,20 @@ class SyncInMemoryRelay:
         self._runner.close()
 
     async def _call_here(self, handler: Handler, delivery: Delivery) -> None:
-        result = called(handler, delivery)
-        if inspect.isawaitable(result):  # a lambda around a coroutine function, for example
-            self._runner.run(_awaited(result))
+        loop = asyncio._get_running_loop()  # noqa: SLF001 (made for those who write loops)
+        if loop is None:
+            result = called(handler, delivery)
+            if inspect.isawaitable(result):  # a lambda around a coroutine function, for example
+                self._runner.run(_awaited(result))
+            return
+        # Middleware runs on the relay's loop. The handler sees none: Django's ORM refuses to work on one.
+        asyncio._set_running_loop(None)  # noqa: SLF001
+        try:
+            result = called(handler, delivery)
+        finally:
+            asyncio._set_running_loop(loop)  # noqa: SLF001
+        if inspect.isawaitable(result):
+            await result
 
 
 async def _awaited(result: Awaitable[Any]) -> None:

@@ -1,0 +1,1 @@
+"""Values of the application's own types, as payloads."""
