@@ -159,7 +159,7 @@ ANSWERS: dict[str, list[tuple[Any, ...]]] = {
     "What falls due": [("orders", "a.2", B + 24 * HOUR + 4)],
     "Which timers were moved": [("orders", "a.2", 3, at(1), B + 24 * HOUR + 4)],
     "What do timers die of": [("orders", "max_attempts", 1, 2, at(HOUR + 450))],
-    "Who did what by hand": [("token:ops", "orders", "RUN", 1, at(7))],
+    "What did people do by hand": [("token:ops", "orders", "RUN", 1, at(7))],
     "What may have been done twice": [("orders", "a.1", 1)],
     "Which share": [
         ("orders", RELAYS[0], at(HOUR + 100), at(HOUR + 400), 3, 75.0),

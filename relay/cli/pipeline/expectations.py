@@ -21,7 +21,7 @@ _HOLDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Expectation:
+class Expectation:  # see 0118
     """A figure of a summary, how it is compared, and with which number."""
 
     text: str

@@ -1,0 +1,1 @@
+"""An asset of Dagster whose partitions are days of reminders."""
