@@ -26,8 +26,8 @@ if importlib.util.find_spec("pyspark") is None or not ORCHESTRATORS.exists():
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """The reminders of two days, one of which are none."""
-    (tmp_path / "2030-01-31.csv").write_text("timer_id,due_time\nr-1,2090-01-01T00:00:00Z\n")
-    (tmp_path / "2030-02-01.csv").write_text("timer_id,due_time\nr-2,soon\n")
+    (tmp_path / "2026-01-30.csv").write_text("timer_id,due_time\nr-1,2090-01-01T00:00:00Z\n")
+    (tmp_path / "2026-01-31.csv").write_text("timer_id,due_time\nr-2,soon\n")
     return tmp_path
 
 

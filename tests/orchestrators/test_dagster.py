@@ -22,7 +22,7 @@ import json
 import dagster as dg
 from examples.dagster.reminders import reminders
 told = []
-for day in ("2030-01-31", "2030-02-01"):
+for day in ("2026-01-30", "2026-01-31"):
     done = dg.materialize([reminders], partition_key=day, raise_on_error=False)
     shown = [
         {name: value.value for name, value in each.metadata.items()}
@@ -50,6 +50,6 @@ def test_a_day_is_materialized_and_an_empty_one_is_not(
     assert done.returncode == 0, done.stderr
     (good, shown, _), (bad, nothing, failed) = json.loads(done.stdout.splitlines()[-1])
     assert (good, bad, nothing) == (True, False, [])
-    assert (shown[0]["written"], shown[0]["run_id"]) == (1, "reminders-2030-01-31")
+    assert (shown[0]["written"], shown[0]["run_id"]) == (1, "reminders-2026-01-30")
     assert "relay pipeline schedule ended with 5" in failed[0]
     assert live(valkey, "reminders") == {"r-1": 3786912000.0}

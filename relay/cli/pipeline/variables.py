@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from typer.core import TyperGroup
 
 from relay.cli.terminal.exits import BAD_INPUT, fail
-
-if TYPE_CHECKING:
-    import click
 
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _PLACE = re.compile(r"\{\{\s*(.*?)\s*\}\}")
@@ -56,9 +53,8 @@ def filled(arguments: Sequence[str], values: Mapping[str, str]) -> list[str]:
 class WithVariables(TyperGroup):
     """The commands of a group whose option `variables` holds for all of their arguments."""
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command for these arguments, as typer does, with values in their places."""
         text: Any = ctx.params.get("variables")
         if text is not None:
             args = [*args[:1], *filled(args[1:], parsed(text))]
