@@ -1,1 +1,1 @@
-"""The examples of Airflow, Dagster and Jupyter, each by its own program: `make test-orchestrators`."""
+"""What reads the pipeline's events, by its own programs: `make test-orchestrators`."""

@@ -181,7 +181,8 @@ class Taking(BaseHTTPRequestHandler):
     server: Collector
 
     def do_POST(self) -> None:
-        event = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        length = int(self.headers["Content-Length"] or 0)
+        event = json.loads(self.rfile.read(length) or "{}")
         self.server.taken.append((self.path, self.headers["Authorization"], event))
         self.send_response(self.server.code)
         self.send_header("Location", f"{self.server.url}/elsewhere")

@@ -1,1 +1,0 @@
-"""An asset of Dagster whose partitions are days of reminders."""
