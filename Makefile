@@ -108,6 +108,16 @@ test-pipeline: .venv-pipeline/classes.jsa ## The Spark pipeline: its types and i
 	@$(SPARK)/mypy --config-file tools/mypy_pipeline.toml
 	@$(SPARK)/python -m pytest -n $(SPARK_WORKERS) --dist=loadgroup tests/pipeline $(PYTEST)
 
+# OpenLineage's client, which brings an HTTP library of its own. No part of `make test`.
+.venv-orchestrators/stamp: tests/orchestrators/requirements.txt
+	@test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	@$(@D)/bin/python -m pip install -q -r $<
+	@touch $@
+
+.PHONY: test-orchestrators
+test-orchestrators: .venv-pipeline/stamp .venv-orchestrators/stamp ## Events of the pipeline's jobs, read by OpenLineage's client; not in CI
+	@$(SPARK)/python -m pytest tests/orchestrators $(PYTEST)
+
 .PHONY: bench-pipeline
 bench-pipeline: .venv-pipeline/stamp ## The pipeline beside the raw server, into docs/performance (BENCH='--quick')
 	@$(SPARK)/python -m bench.pipeline $(BENCH)
@@ -217,7 +227,7 @@ constraints: ## Renew constraints.txt from a fresh install of the newest allowed
 
 .PHONY: clean
 clean: ## Remove all that these targets made
-	rm -rf .venv .venv-kube .venv-pipeline .venv-stubs .venv-pins build dist *.egg-info
+	rm -rf .venv .venv-kube .venv-orchestrators .venv-pipeline .venv-stubs .venv-pins build dist *.egg-info
 	rm -rf examples/javascript/node_modules tools/lua/node_modules
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +

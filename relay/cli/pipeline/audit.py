@@ -88,11 +88,12 @@ def audit(
     with spark_installed():
         from relay.pipeline.jobs import audit as audit_job
         from relay.pipeline.spark.redis_target import Target
+    target = Target.of(settings(config)) if then_redis else None
     job = audit_job.AuditJob(
         lake=lake,
         out=out,
         topics=tuple(topics or ()),
-        source=Target.of(settings(config)).options() if then_redis else {},
+        source=target.options() if target is not None else {},
         snapshot=snapshot or "",
         cold=cold or "",
         exclusive=exclusive,
@@ -119,7 +120,8 @@ def audit(
             conf=conf,
             read={"--lake": lake, "--snapshot": snapshot, "--cold": cold, "--payloads": payloads},
             written={"--out": out, "--lost": lost},
+            topics_read=None if target is None else (target, topics or ()),
             dry_run=dry_run,
         )
     except typer.Exit as done:
-        raise typer.Exit(done.exit_code or code) from None
+        raise typer.Exit(code or done.exit_code) from None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from relay.cli.pipeline import audit, jars, journal, lakes, schedule, snapshot, sweep
+from relay.cli.pipeline import audit, jars, journal, lakes, schedule, snapshot, sweep, views
 from relay.cli.pipeline.shared import PIPELINE, group
 
-__all__ = ["PIPELINE", "audit", "group", "jars", "journal", "lakes", "schedule", "snapshot", "sweep"]
+__all__ = ["PIPELINE", "audit", "group", "jars", "journal", "lakes", "schedule", "snapshot", "sweep", "views"]

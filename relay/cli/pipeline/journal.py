@@ -89,9 +89,10 @@ def journal(
         from relay.pipeline.jobs import journal as journal_job
         from relay.pipeline.spark.redis_target import Target
     source: dict[str, str] = {}
-    if topics:
+    target = Target.of(settings(config)) if topics else None
+    if target is not None:
         source = {
-            **Target.of(settings(config)).options(),
+            **target.options(),
             "topics": json.dumps(topics),
             "maxRecordsPerTrigger": str(most),
             "failOnDataLoss": str(not go_on).lower(),
@@ -130,5 +131,6 @@ def journal(
         conf=conf,
         read={f"--file {file}": str(file) for file in files or ()},
         written={"--lake": lake, "--checkpoint": checkpoint},
+        topics_read=None if target is None else (target, topics or ()),
         dry_run=dry_run,
     )

@@ -62,7 +62,7 @@ def schedule(
             "-m",
             metavar="COLUMN=SQL",
             help="Where a timer's column comes from: timer_id=task_id, due_time='timestamp + delay', "
-            "payload='struct(task, args)'. May be repeated.",
+            "payload='struct(task, args)'. Also op (schedule, cancel, move) and version. May be repeated.",
         ),
     ] = None,
     content_type: Annotated[
@@ -94,6 +94,15 @@ def schedule(
             "timers. The rows are then read twice: once to count, once to load.",
         ),
     ] = None,
+    min_rows: Annotated[
+        int,
+        typer.Option(
+            "--min-rows",
+            min=0,
+            help="Write nothing and exit with 5 if fewer rows than this can be timers. The rows are then "
+            "read twice.",
+        ),
+    ] = 0,
     run_id: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(
@@ -182,6 +191,7 @@ def schedule(
             on_conflict=OnConflict[stands.name],
             spread=0 if spread is None else micros(spread, "--spread"),
             max_rejects=None if max_rejects is None else run_ids.MaxRejects.of(max_rejects),
+            min_rows=min_rows,
             dry_run=dry_run,
         )
     ahead = micros(horizon, "--horizon")
@@ -214,5 +224,6 @@ def schedule(
             "sealing.keyring": found.sealing.keyring if found.policies().seals(topic or "") else None,
         },
         written={"--rejects": rejects, "--cold": cold},
+        topics_written=(job.target, (topic,) if topic else ()),
         dry_run=dry_run,
     )

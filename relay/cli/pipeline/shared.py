@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from relay.cli.terminal.exits import BAD_INPUT, FAILURE, TOO_MANY_REJECTS, UNAVAILABLE, fail
+from relay.cli.pipeline.expectations import Expectation
+from relay.cli.pipeline.variables import WithVariables
+from relay.cli.terminal.exits import BAD_INPUT, FAILURE, HELD_BACK, UNAVAILABLE, UNMET, fail
 from relay.cli.terminal.parse import length
 from relay.core.durability import STORED, Durability
 
@@ -22,10 +24,18 @@ PIPELINE = "Timers in bulk"
 
 NEEDS_PIPELINE = "this needs Spark; install it with: pip install 'relay-timers[pipeline]'"
 
-group = typer.Typer(help="Load, store, sweep and audit timers in bulk, by Spark.", no_args_is_help=True)
+group = typer.Typer(
+    cls=WithVariables, help="Load, store, sweep and audit timers in bulk, by Spark.", no_args_is_help=True
+)
 
 _ended: list[Any] = []
 """The summary of this command's job, once that has ended."""
+
+_expected: list[Expectation] = []
+"""What the figures of this command's job have to be."""
+
+_lineage: list[Any] = []
+"""Where this command's job tells of what it reads and writes, if it is to."""
 
 
 @group.callback()
@@ -39,9 +49,41 @@ def options(
             help="Write the job's figures there, for Prometheus' textfile collector.",
         ),
     ] = None,
+    lineage: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--lineage",
+            metavar="FILE|URL",
+            help="Send events of OpenLineage there, with what the job reads and writes.",
+        ),
+    ] = None,
+    expected: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(
+            "--expect",
+            metavar="FIGURE>=N",
+            help="Exit with 6 if a figure of the job's summary is not so, such as loaded>=1 or missing=0; "
+            "repeatable. What the job has done stands.",
+        ),
+    ] = None,
+    variables: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--vars",
+            metavar="MAPPING",
+            help="Values for {{ NAME }} in the command's arguments: '{day: 2030-01-31}'.",
+        ),
+    ] = None,
 ) -> None:
     """Load, store, sweep and audit timers in bulk, by Spark."""
     _ended.clear()
+    _expected[:] = map(Expectation.of, expected or ())
+    _lineage.clear()
+    if lineage is not None:
+        with spark_installed():
+            from relay.pipeline.jobs.lineage import Lineage
+        with job_errors():
+            _lineage.append(Lineage.to(lineage, lambda problem: typer.echo(f"relay: {problem}", err=True)))
     if metrics is not None:
         context.call_on_close(lambda: _measured(context, metrics))
 
@@ -146,24 +188,56 @@ def run_job(
     time_zone: str | None = None,
     read: Mapping[str, str | None] | None = None,
     written: Mapping[str, str | None] | None = None,
+    topics_read: tuple[Any, Sequence[str]] | None = None,
+    topics_written: tuple[Any, Sequence[str]] | None = None,
     dry_run: bool = False,
 ) -> None:
     """Run a job's `work(spark, bar)`, print its summary, and exit with the summary's code.
 
     `read` and `written` are paths by the names of their options, which a cluster's workers must see too.
+    `topics_read` and `topics_written` are a `Target` and its topics, for events of OpenLineage; no topics
+    means that nobody named them.
     """
     with spark_installed():
         from relay.pipeline.jobs import job
         from relay.pipeline.jobs.cluster import Paths
     paths = Paths.of(read=read or {}, written=written or {}, dry_run=dry_run)
     running = job.Running(master, pairs("--conf", conf), time_zone, paths=paths)
-    with job_errors():
+    with job_errors(), ExitStack() as stack:
+        told = None
+        if _lineage:
+            found = _datasets(name, read or {}, written or {}, topics_read, topics_written)
+            told = stack.enter_context(_lineage[0].of(name, found))
         summary = job.run(name, work, running)
+        unmet = (
+            []
+            if summary.problems
+            else list(filter(None, (each.unmet(summary.document()) for each in _expected)))
+        )
+        summary.problems += unmet
+        if told is not None:
+            told(summary)
     _ended.append(summary)
     show(summary.document(), as_json)
     for warning in summary.warnings:
         typer.echo(f"relay: {warning}", err=True)
-    raise typer.Exit(FAILURE if summary.problems else 0)
+    raise typer.Exit(UNMET if unmet else FAILURE if summary.problems else 0)
+
+
+def _datasets(
+    name: str,
+    read: Mapping[str, str | None],
+    written: Mapping[str, str | None],
+    topics_read: tuple[Any, Sequence[str]] | None,
+    topics_written: tuple[Any, Sequence[str]] | None,
+) -> Any:
+    from relay.pipeline.jobs.lineage import Datasets, datasets, in_redis
+
+    redis = Datasets(
+        *([] if each is None else in_redis(each[0].url, each[1]) for each in (topics_read, topics_written))
+    )
+    given = ({option: path for option, path in each.items() if path} for each in (read, written))
+    return datasets(name, *given, redis)
 
 
 @contextmanager
@@ -172,7 +246,7 @@ def job_errors() -> Generator[None, None, None]:
     from relay.core.errors import InvalidField, ServiceError, StoreUnavailable
 
     with spark_installed():
-        from relay.pipeline.inputs.run_ids import TooManyRejects
+        from relay.pipeline.inputs.run_ids import HeldBack
         from relay.pipeline.jobs.job import JobFailed
         from relay.pipeline.spark.java import NoJava
     try:
@@ -182,8 +256,8 @@ def job_errors() -> Generator[None, None, None]:
         fail(str(failure), UNAVAILABLE if failure.unavailable else BAD_INPUT if wrong else FAILURE)
     except InvalidField as problem:
         fail(str(problem), BAD_INPUT)
-    except TooManyRejects as problem:
-        fail(str(problem), TOO_MANY_REJECTS)
+    except HeldBack as problem:
+        fail(str(problem), HELD_BACK)
     except StoreUnavailable as failure:
         fail(f"Redis can't be reached: {failure}", UNAVAILABLE)
     except (ServiceError, NoJava) as failure:

@@ -40,5 +40,12 @@ def snapshot(
         return snapshot_job.run(spark, bar, job)
 
     run_job(
-        "snapshot", work, as_json=as_json, master=master, conf=conf, written={"OUT": out}, dry_run=dry_run
+        "snapshot",
+        work,
+        as_json=as_json,
+        master=master,
+        conf=conf,
+        written={"OUT": out},
+        topics_read=(job.target, job.topics),
+        dry_run=dry_run,
     )

@@ -91,7 +91,14 @@ def sweep(
         return sweep_job.sweep(spark, bar, job)
 
     run_job(
-        "sweep", work, as_json=as_json, master=master, conf=conf, written={"--cold": cold}, dry_run=dry_run
+        "sweep",
+        work,
+        as_json=as_json,
+        master=master,
+        conf=conf,
+        written={"--cold": cold},
+        topics_written=(job.target, job.topics),
+        dry_run=dry_run,
     )
 
 
@@ -146,6 +153,7 @@ def cancel(
         conf=conf,
         read={"--from": None if source_format == "table" else source},
         written={"--cold": cold},
+        topics_written=(target, (topic,) if topic else ()),
     )
 
 
@@ -235,5 +243,6 @@ def restore(
         conf=conf,
         read={"SNAPSHOT": snapshot},
         written={"--work": work_folder or snapshot},
+        topics_written=(job.target, job.topics),
         dry_run=dry_run,
     )

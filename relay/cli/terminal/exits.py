@@ -14,7 +14,8 @@ FAILURE = 1
 BAD_INPUT = 2
 NOT_FOUND = 3
 UNAVAILABLE = 4
-TOO_MANY_REJECTS = 5
+HELD_BACK = 5
+UNMET = 6
 
 TOO_LARGE = re.compile(r"message larger than max \((\d+) vs\. (\d+)\)")
 """How gRPC refuses a message, with its size and the limit."""
@@ -23,7 +24,8 @@ EPILOG = (
     "Exit codes: 0 done; 1 it failed; 2 wrong usage or input, and the message names the field; "
     "3 there is no such timer, recurrence, dead letter, topic or journal; "
     "4 the relay or its Redis can't be reached: try again; "
-    "5 more rows were refused than --max-rejects allows, and nothing was written."
+    "5 more rows were refused than --max-rejects allows, or there are fewer than --min-rows, and nothing was "
+    "written; 6 a figure is not as --expect says, and what was done stands."
 )
 
 

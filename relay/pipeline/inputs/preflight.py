@@ -18,9 +18,8 @@ import pyarrow.parquet as pq
 
 from relay.core.errors import InvalidField, WrongKeyType
 from relay.pipeline.inputs.files_found import all_empty
-from relay.pipeline.inputs.sources import CSV, FORMATS, JSON, TABLE, UNITS, Source
+from relay.pipeline.inputs.sources import CSV, FORMATS, JSON, TABLE, UNITS, Source, check_map
 from relay.pipeline.rows.columns import NO_SUBJECTS, SEAL_WITH
-from relay.pipeline.rows.reading import COLUMNS
 from relay.pipeline.spark.redis_target import Target
 from relay.settings import Settings
 from relay.store.examine import foreign_types
@@ -64,9 +63,7 @@ def check_options(*, master: str | None, time_zone: str | None) -> None:
 def check_source(source: Source, target: Target, conf: Mapping[str, str]) -> None:
     """Check topic, unit and columns, and that files on this machine exist. `conf` is Spark's. Raises
     `InvalidField`."""
-    unknown = [name for name in source.columns if name not in COLUMNS]
-    if unknown:
-        raise InvalidField("map", f"{unknown[0]} is not a column of a timer; there are {', '.join(COLUMNS)}")
+    check_map(source)
     if "topic" in source.constants:
         target.admit(source.constants["topic"])
     if source.unit is not None and source.unit not in UNITS:

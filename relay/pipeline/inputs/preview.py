@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 
 from relay.core.timers import Content
 from relay.pipeline.rows.new_timers import check
+from relay.pipeline.rows.packing import CANCEL, MOVE, SCHEDULE
 from relay.pipeline.rows.reading import RECORD, TEXT, Reading
 from relay.store.codec import envelope
 
@@ -22,6 +23,7 @@ SHOWN = 5
 BYTES = 80
 """The bytes of a payload that are shown."""
 
+_OPS = {CANCEL: "cancel", MOVE: "move", SCHEDULE: "schedule"}
 _START = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -33,12 +35,16 @@ class First:
     timer_id: str = ""
     due: int = 0
     content: Content | None = None
+    op: str = "schedule"
     refused: dict[str, Any] | None = None
 
     def document(self, zone: str) -> dict[str, Any]:
         """Return it as JSON with stable names."""
         if self.content is None:
             return {"rejected": self.refused}
+        if self.op != "schedule":
+            moved = {"due_time": _utc(self.due)} if self.op == "move" else {}
+            return {"op": self.op, "topic": self.topic, "timer_id": self.timer_id, **moved}
         return {
             "topic": self.topic,
             "timer_id": self.timer_id,
@@ -65,7 +71,8 @@ def _first(row: Any, reading: Reading) -> First:
     checked = check(row, reading)
     for group in checked.good:
         stored = envelope.decode(group.envelopes[0].as_py())
-        return First(group.topic, group.timer_ids[0].as_py(), int(group.due[0]), stored)
+        op = "schedule" if group.ops is None else _OPS[int(group.ops[0])]
+        return First(group.topic, group.timer_ids[0].as_py(), int(group.due[0]), stored, op)
     (refused,) = checked.rejects.select(["field", "reason", "file", "line"]).to_pylist()
     return First(refused=refused)
 
@@ -76,6 +83,9 @@ def sentence(found: dict[str, Any]) -> str:
     if refused is not None:
         where = f" (line {refused['line']} of {refused['file']})" if refused["line"] is not None else ""
         return f"rejected: {refused['field']}: {_safe(refused['reason'])}{_safe(where)}"
+    if "op" in found:
+        moved = f", due {found['due_time']}" if "due_time" in found else ""
+        return f"{found['op']} {_safe(found['topic'])}/{_safe(found['timer_id'])}{moved}"
     local = f" ({found['due_time_local']})" if found["due_time_local"] else ""
     size, start = found["payload_bytes"], found["payload_start"]
     more = "…" if size > BYTES else ""

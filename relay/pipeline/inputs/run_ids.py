@@ -32,8 +32,16 @@ def checked(run_id: str) -> str:
     return run_id
 
 
-class TooManyRejects(ServiceError):
+class HeldBack(ServiceError):
+    """A load has too many rejects or too few rows; nothing was written."""
+
+
+class TooManyRejects(HeldBack):
     """More rows were refused than `max_rejects` allows; nothing was written."""
+
+
+class TooFewRows(HeldBack):
+    """There are fewer rows than `min_rows` asks for; nothing was written."""
 
 
 @dataclass(frozen=True, slots=True)

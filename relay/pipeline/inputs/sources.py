@@ -18,7 +18,7 @@ from relay.core.errors import InvalidField
 from relay.pipeline.inputs import csv_files, json_lines
 from relay.pipeline.inputs.files_found import Rows
 from relay.pipeline.rows import documents
-from relay.pipeline.rows.columns import NO_SUBJECTS, SEAL_WITH
+from relay.pipeline.rows.columns import NO_SUBJECTS, OP, SEAL_WITH, VERSION
 from relay.pipeline.rows.reading import COLUMNS, FILE, LINE, PROVENANCE, RECORD, REJECTS, TEXT
 
 FORMATS = {
@@ -54,12 +54,16 @@ _TYPES: Mapping[str, tuple[tuple[type[t.DataType], ...], str]] = {
 
 TABLE, CSV, JSON = "table", "csv", "json"
 
+MAPPED = (*COLUMNS, OP, VERSION)
+"""The columns that can be mapped. Those of a timer also come by their names; `op` and `version`, which many
+tables have for purposes of their own, do not."""
+
 
 @dataclass(frozen=True, slots=True)
 class Source:
     """Where rows come from. `place` is a path, or a table's name with the format `table`; `options` are those
     of Spark's reader. `columns` map our columns to expressions over theirs; a column that is not mapped has
-    our name there. `unit` is that of times that are numbers: s, ms or us.
+    our name there, unless that is `op` or `version`. `unit` is that of times that are numbers: s, ms or us.
     """
 
     place: str
@@ -86,13 +90,11 @@ class Source:
 
 
 def rows_of(spark: SparkSession, source: Source) -> Rows:
-    """Return the columns of `COLUMNS` that exist, with `TOLD` and `PROVENANCE`.
+    """Return the columns of `MAPPED` that exist, with `TOLD` and `PROVENANCE`.
 
     Raises `InvalidField`.
     """
-    unknown = [name for name in source.columns if name not in COLUMNS]
-    if unknown:
-        raise InvalidField("map", f"{unknown[0]} is not a column of a timer; there are {', '.join(COLUMNS)}")
+    check_map(source)
     try:
         frame, empty = _load(spark, source)
         there = {name.lower() for name in frame.columns}
@@ -100,8 +102,8 @@ def rows_of(spark: SparkSession, source: Source) -> Rows:
             raise InvalidField(SEAL_WITH, NO_SUBJECTS)
         chosen = {
             name: sf.expr(source.columns[name]) if name in source.columns else sf.col(f"`{name}`")
-            for name in COLUMNS
-            if name in source.columns or name in there
+            for name in MAPPED
+            if name in source.columns or (name in there and name in COLUMNS)
         }
         named = frame.select(*(column.alias(name) for name, column in chosen.items()), *_provenance(frame))
     except (AnalysisException, ParseException) as failure:
@@ -111,6 +113,13 @@ def rows_of(spark: SparkSession, source: Source) -> Rows:
     rows = named.select(*(each for name in chosen for each in _columns(named, name, source)), *carried)
     check_types(rows.schema)
     return Rows(rows, empty)
+
+
+def check_map(source: Source) -> None:
+    """Raises `InvalidField` for a mapped column that no timer has."""
+    unknown = [name for name in source.columns if name not in MAPPED]
+    if unknown:
+        raise InvalidField("map", f"{unknown[0]} is not a column of a timer; there are {', '.join(MAPPED)}")
 
 
 def check_types(schema: t.StructType) -> None:
@@ -201,8 +210,10 @@ def _columns(named: DataFrame, name: str, source: Source) -> list[Column]:
     if name == "content_type":
         implied = "payload" in named.columns and isinstance(named.schema["payload"].dataType, _NESTED)
         return [] if implied else [_text(column, name)]
-    if name in ("topic", "timer_id"):
+    if name in ("topic", "timer_id", OP):
         return [_text(column, name)]
+    if name == VERSION and isinstance(kind, t.StringType):
+        return [column.try_cast("bigint").alias(name)]
     if name == "headers" and isinstance(kind, t.StructType):
         entries = [
             sf.struct(sf.lit(each.name).alias("key"), _text(column.getField(each.name), "value"))

@@ -17,10 +17,10 @@ from relay.core.errors import InvalidField
 from relay.core.timers import REPLACE, OnConflict
 from relay.pipeline.inputs import preview
 from relay.pipeline.inputs.files_found import skipped
-from relay.pipeline.inputs.run_ids import MaxRejects, checked, derived
+from relay.pipeline.inputs.run_ids import MaxRejects, TooFewRows, checked, derived
 from relay.pipeline.inputs.sources import Source, rows_of
 from relay.pipeline.jobs.job import Bar, JobFailed, Summary, translated
-from relay.pipeline.rows.columns import REJECTED, ddl
+from relay.pipeline.rows.columns import OP, REJECTED, VERSION, ddl
 from relay.pipeline.rows.new_timers import check
 from relay.pipeline.rows.packing import Group
 from relay.pipeline.rows.reading import PROVENANCE, REJECTS, Reading
@@ -48,6 +48,8 @@ NOT_ASKED = (
     "Redis was not asked, so rows that a load would skip count as written: those that this run has "
     "inserted before, and those whose timers stand by --create-only or --on-conflict. {why}"
 )
+FEW = "{count:,} rows can be timers, and min_rows asks for {least:,}; nothing was written"
+CHANGES = "What becomes of rows with op or version is decided where they are written"
 MENDED = "; rows that were inserted before it stay: once it is mended, --run-id {run} inserts only the others"
 COLD = "topic string, timer_id string, due_us long, expires_us long, envelope binary"
 """The columns of checked rows, as the cold store takes them."""
@@ -61,7 +63,8 @@ class Schedule:
     rests in the cold store of timers that go to Redis (`topic, timer_id`). `rejects` is where refused rows
     go; with None the first one ends the job. A `run_id` of None is derived from the input. With `replace`,
     rows replace existing timers, even if this run has inserted them before. `on_conflict`
-    says which timer stands where one exists."""
+    says which timer stands where one exists. Nothing is written if more rows are refused than `max_rejects`
+    allows, or fewer than `min_rows` can be timers."""
 
     target: Target
     source: Source
@@ -75,6 +78,7 @@ class Schedule:
     on_conflict: OnConflict = REPLACE
     spread: int = 0
     max_rejects: MaxRejects | None = None
+    min_rows: int = 0
     dry_run: bool = False
 
 
@@ -82,21 +86,25 @@ def run(spark: SparkSession, bar: Bar, job: Schedule) -> Summary:
     """Load the rows: refused ones are put aside, the cold store takes its part first, then Redis the rest.
 
     It may be run again: timers that the same run has inserted before stay as they are. Raises `InvalidField`,
-    `TooManyRejects`, and Spark's errors.
+    `HeldBack`, and Spark's errors.
     """
     with configured(spark, job.source.conf):
         return _run(spark, bar, job)
 
 
 def _run(spark: SparkSession, bar: Bar, job: Schedule) -> Summary:
-    if job.horizon is not None and job.chill is None:
-        raise InvalidField("cold", "is missing; with a horizon, name the cold store")
-    if job.horizon is not None and job.on_conflict in (OnConflict.KEEP_EARLIEST, OnConflict.KEEP_LATEST):
-        raise InvalidField("on_conflict", "compares due times, which the cold store does not; leave one out")
+    _check(job)
     bar.step("looking at the rows")
     rows, empty = rows_of(spark, job.source)
     run_id = checked(job.run_id) if job.run_id is not None else derived(spark, job.source)
-    reading = Reading(job.target, job.source.constants, make_ids=True, spread=job.spread)
+    reading = Reading(
+        job.target,
+        job.source.constants,
+        make_ids=True,
+        spread=job.spread,
+        ops=OP in job.source.columns,
+        versions=VERSION in job.source.columns,
+    )
     load = Load(
         reading,
         "" if job.replace else run_id,
@@ -109,9 +117,9 @@ def _run(spark: SparkSession, bar: Bar, job: Schedule) -> Summary:
     summary = Summary("schedule", job.dry_run, {"empty_files": len(empty)}, {"run_id": run_id})
     if empty:
         summary.warnings.append(skipped(empty))
-    if job.max_rejects is not None:
+    if job.max_rejects is not None or job.min_rows:
         bar.step("counting rejects")
-        job.max_rejects.hold(*_first_look(rows, load))
+        _hold(job, *_first_look(rows, load))
     if job.dry_run:
         summary.first = preview.first(rows, reading, preview.SHOWN)
         bar.step("counting")
@@ -129,10 +137,31 @@ def _run(spark: SparkSession, bar: Bar, job: Schedule) -> Summary:
     return summary
 
 
+def _check(job: Schedule) -> None:
+    """Raises `InvalidField` for what can't go together."""
+    changes = [name for name in (OP, VERSION) if name in job.source.columns]
+    if changes and job.horizon is not None:
+        raise InvalidField("map", f"{changes[0]} is for timers in Redis; leave it or the cold store out")
+    if changes and job.on_conflict is not REPLACE:
+        raise InvalidField("map", f"{changes[0]} says which row counts; leave it or on_conflict out")
+    if job.horizon is not None and job.chill is None:
+        raise InvalidField("cold", "is missing; with a horizon, name the cold store")
+    if job.horizon is not None and job.on_conflict in (OnConflict.KEEP_EARLIEST, OnConflict.KEEP_LATEST):
+        raise InvalidField("on_conflict", "compares due times, which the cold store does not; leave one out")
+
+
+def _hold(job: Schedule, count: int, rejected: int, example: str) -> None:
+    """Raises `HeldBack` if there are too many rejects, or too few rows without them."""
+    if job.max_rejects is not None:
+        job.max_rejects.hold(count, rejected, example)
+    if count - rejected < job.min_rows:
+        raise TooFewRows(FEW.format(count=count - rejected, least=job.min_rows))
+
+
 def _count(rows: DataFrame, load: Load, summary: Summary) -> None:
     """Count what a load would do, and ask Redis what it would skip, if Redis can be asked."""
     if load.run:
-        why = why_not_asked(load)
+        why = CHANGES if load.reading.ops or load.reading.versions else why_not_asked(load)
         load = replace(load, asks=not why)
         summary.facts["asked_redis"] = load.asks
         if why:

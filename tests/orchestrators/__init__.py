@@ -1,0 +1,1 @@
+"""What reads the pipeline's events, by its own programs: `make test-orchestrators`."""
