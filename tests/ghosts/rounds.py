@@ -16,17 +16,18 @@ class Rounds:
 
     def __init__(self, wanted: int, what: str) -> None:
         self.met = 0
+        self.in_vain = 0
+        """Rounds since the last scene: who has little time may take more of it with each."""
         self._wanted = wanted
         self._what = what
 
     def __iter__(self) -> Iterator[int]:
         """The number of scenes so far, for each round; fails after IN_VAIN rounds without another one."""
-        in_vain = 0
         while self.met < self._wanted:
             before = self.met
             yield before
-            in_vain = 0 if self.met > before else in_vain + 1
-            if in_vain == IN_VAIN:
+            self.in_vain = 0 if self.met > before else self.in_vain + 1
+            if self.in_vain == IN_VAIN:
                 pytest.fail(
                     f"{IN_VAIN} rounds in a row, and in none of them: {self._what};"
                     f" {self.met} of {self._wanted} came about before"

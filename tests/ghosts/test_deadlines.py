@@ -15,7 +15,8 @@ from tests.ghosts.test_held_back import TOLD
 
 ROUNDS = count(2, 400)
 WAITS = 0.15
-"""Seconds that the caller waits. The relay alone would wait for a minute."""
+"""Seconds that the caller waits, and more after each round in which they were over before its bytes were on
+their way. The relay alone would wait for a minute."""
 
 
 @pytest.mark.slow
@@ -28,7 +29,8 @@ def test_the_caller_gives_up(scene: Scene, way: type[Caller], story: type[Story]
         for met in rounds:
             told = scene.tell(story, topic)
             told.before(other)
-            rounds.met += scene.given_up(told, slow, WAITS, mark=told.script, hang_up=met % 2 == 1)
+            waits = round(WAITS * (1 + rounds.in_vain), 2)
+            rounds.met += scene.given_up(told, slow, waits, mark=told.script, hang_up=met % 2 == 1)
             told.first(other, PATIENT)
             told.after(other)
             assert told.state(scene.client) == told.end
