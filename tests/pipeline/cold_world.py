@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 HOUR = 3600 * SECOND
 ROWS = "topic string, timer_id string, due_us long, expires_us long, envelope binary"
+LATE = "held back"
 OPTIONS = SweepOptions(horizon=2 * HOUR, lock=2 * SECOND)
 
 
@@ -61,15 +62,16 @@ class ColdWorld:
             retire(self.cold, self.target, write)
         return write
 
-    def write_many(self, count: int, due: str, size: int = 0) -> Write:
-        """The same for `t0` and so on; `due` is an expression of `id`, payloads are so many bytes."""
-        head = envelope.encode(b"", {}, "").hex()
+    def write_many(self, count: int, due: str, size: int = 0, late: str = "false") -> Write:
+        """The same for `t0` and so on; `due` is an expression of `id`, payloads are so many bytes. Those of
+        rows that are `late` by an expression say so, for a line that holds what carries `LATE`."""
+        head, body = envelope.encode(b"", {}, "").hex(), "78" * size
         rows = self.spark.range(count).selectExpr(
             f"'{self.topic}' as topic",
             "'t' || id as timer_id",
             f"{self.at} + ({due}) as due_us",
             "cast(null as long) as expires_us",
-            f"unhex('{head}{'78' * size}') as envelope",
+            f"unhex(if({late}, '{head}{LATE.encode().hex()}', '{head}{body}')) as envelope",
         )
         write = self.cold.write(rows, self.version())
         assert write is not None

@@ -15,8 +15,10 @@ from pyspark import SparkConf
 from pyspark.java_gateway import launch_gateway
 
 from relay.pipeline.cold.sweep_options import Swept
+from relay.pipeline.spark.redis_target import Target
 from relay.pipeline.spark.session import DRIVER_MEMORY
-from tests.pipeline.cold_world import HOUR, ColdWorld
+from tests.ghosts.slow_line import SlowLine
+from tests.pipeline.cold_world import HOUR, LATE, ColdWorld
 from tests.pipeline.small_jvm import QUICK
 from tests.worlds.relay.stage import Stage
 from tests.worlds.waiting import eventually
@@ -130,7 +132,7 @@ def test_a_driver_that_is_killed_again_and_again(
 def test_a_worker_and_redis_are_killed(spark: SparkSession, stage: Stage, world: ColdWorld) -> None:
     """While batches are loaded: the sweep fails, and a later one finishes it; what has ended meanwhile stays
     away."""
-    world.write_many(6000, f"{LATER} + id")
+    world.write_many(6000, f"{LATER} + id", late="id >= 3000")
     daemon = spark.sparkContext.getConf().get("spark.python.daemon.module")
     assert daemon is not None
 
@@ -142,29 +144,34 @@ def test_a_worker_and_redis_are_killed(spark: SparkSession, stage: Stage, world:
                     for worker in child.children():
                         worker.kill()
 
-    def loaded(batches: int) -> bool:
-        return len(list(world.raw.hscan_iter(world.marks, match="b*"))) >= batches
+    def loaded(batches: int, line: SlowLine) -> bool:
+        return line.holds and len(list(world.raw.hscan_iter(world.marks, match="b*"))) >= batches
 
-    for kill, batches in ((kill_worker, 3), (stage.server.kill, 6)):
+    direct = world.target
+    for kill in (kill_worker, stage.server.kill):
         failures: list[BaseException] = []
 
         def sweep(failures: list[BaseException] = failures) -> None:
             try:
-                world.sweep(rate=600.0)
+                world.sweep(rate=6000.0)  # a batch at a time
             except Exception as failure:  # noqa: BLE001 (whichever of Spark's or ours)
                 failures.append(failure)
 
-        thread = threading.Thread(target=sweep)
-        thread.start()
-        eventually(partial(loaded, batches), "some batches are loaded", LONGEST)
-        kill()
-        thread.join(LONGEST)
+        with SlowLine(stage.server.port) as line:
+            line.hold(LATE)
+            world.target = Target(line.url)
+            thread = threading.Thread(target=sweep)
+            thread.start()
+            eventually(partial(loaded, 5, line), "some batches are loaded, and no more", LONGEST)
+            kill()
+            thread.join(LONGEST)
         assert failures, "the sweep did not notice"
+    world.target = direct
     stage.server.start()
     gone = list(world.live())[:100]
     world.touch(*gone)
     swept = world.sweep()
     assert (swept.staged, swept.loaded, swept.batches) == (6000, 6000, 12)
-    assert swept.again >= 6
+    assert 5 <= swept.again <= 6
     assert set(world.live()) == {f"t{n}" for n in range(6000)} - set(gone)
     assert world.whole()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,6 +12,9 @@ from relay.pipeline.jobs import schedule as schedule_job
 from relay.pipeline.jobs.schedule import Schedule
 from relay.pipeline.spark.redis_target import Target
 from relay.store.keys import KeyNames
+from tests.ghosts.slow_line import SlowLine
+from tests.pipeline import doomed
+from tests.pipeline.cold_world import LATE
 from tests.pipeline.small_jvm import QUICK
 from tests.worlds.relay.stage import Stage
 from tests.worlds.waiting import eventually
@@ -25,42 +27,47 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 TOPIC, RUN, COUNT = "loaded", "spring", 6000
+HALF = COUNT // 2
 FAR = "2090-01-01T00:00:00Z"
 
 
 @pytest.mark.timeout(1800)
 def test_a_load_that_is_killed_and_repeated(spark: SparkSession, stage: Stage, tmp_path: Path) -> None:
-    """Half of the timers are due as they arrive. When the load is killed, the relay delivers those that have
-    arrived; of the others some are cancelled and some moved. The repeated load inserts the rest: none is
-    delivered twice or missing, and what was cancelled or moved stays so."""
+    """Half of the timers are due as they arrive. The second half of the rows does not come through to Redis,
+    and meanwhile the load is killed. The relay delivers those that have arrived; of the others some are
+    cancelled and some moved. The repeated load inserts the rest: none is delivered twice or missing, and what
+    was cancelled or moved stays so."""
     server = stage.redis()
     export = tmp_path / "export.csv"
-    rows = [f"t{n},{'2026-01-01T00:00:00Z' if n % 2 else FAR}" for n in range(COUNT)]
-    export.write_text("timer_id,due_time\n" + "\n".join(rows) + "\n")
+    rows = [
+        f"t{n},{'2026-01-01T00:00:00Z' if n % 2 else FAR},{LATE if n >= HALF else 'x'}" for n in range(COUNT)
+    ]
+    export.write_text("timer_id,due_time,payload\n" + "\n".join(rows) + "\n")
     relay = stage.relay()
     producer = stage.producer(relay)
     stage.application(relay, TOPIC)
     timeline, ledger = KeyNames().of(TOPIC)[0], KeyNames().key("ledger", TOPIC, run=RUN)
     raw = server.client()
 
-    doomed = stage.process(
-        "doomed", "relay.cli", "pipeline", "schedule", str(export), "--topic", TOPIC, "--run-id", RUN,
-        "--max-rate", "1000", "--master", "local[2]", "--conf", f"spark.driver.extraJavaOptions={QUICK}",
-        settings={"RELAY_REDIS__URL": server.url},
-    )  # fmt: skip
-
     def inserted() -> set[bytes]:
         found: Any = raw.smembers(ledger)
         return set(found)
 
-    eventually(lambda: len(inserted()) >= 500, "some timers are inserted", 400.0)
-    doomed.signal(signal.SIGKILL)
-    assert doomed.wait(60) == -9
-    eventually(
-        lambda: all(each["name"] != "relay-pipeline" for each in raw.client_list()), "no worker is left", 60.0
-    )
+    with SlowLine(server.port) as line:
+        line.hold(LATE)
+        driver = stage.process(
+            "doomed", "relay.cli", "pipeline", "schedule", str(export), "--topic", TOPIC, "--run-id", RUN,
+            "--max-rate", "1000", "--master", "local[2]", "--conf", f"spark.driver.extraJavaOptions={QUICK}",
+            settings={"RELAY_REDIS__URL": line.url},
+        )  # fmt: skip
+        eventually(
+            lambda: line.holds and len(inserted()) >= 500,
+            "some timers are inserted, and what is late is held",
+            doomed.LONGEST,
+        )
+        doomed.kill(driver, line, server)
     first = {name.decode() for name in inserted()}
-    assert 500 <= len(first) < COUNT, "the load was killed in the middle"
+    assert 500 <= len(first) <= HALF, "the load was killed in the middle"
     due = {f"t{n}" for n in range(1, COUNT, 2)}
     eventually(lambda: set(stage.journal.ended()) == first & due, "what arrived is delivered", 120.0)
     living = sorted(first - due)
