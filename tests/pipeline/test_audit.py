@@ -32,6 +32,7 @@ from tests.audit.cases_at_odds import CASES as AT_ODDS
 from tests.audit.forge import renumbered
 from tests.audit.test_mutations import MUTATIONS, mutants
 from tests.pipeline.journals import history, long_history
+from tests.pipeline.tables import rows_at
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -258,7 +259,7 @@ class Found:
 
     def __init__(self, spark: SparkSession, out: str) -> None:
         self._tables = {
-            name: spark.read.format("delta").load(f"{out}/{name}").collect()
+            name: rows_at(spark, out, name).collect()
             for name in ("verdicts", "topics", "open", "gaps", "findings")
         }
 

@@ -21,6 +21,7 @@ from relay.store.keys import KeyNames
 from tests.audit.forge import START, Forge
 from tests.pipeline.cold_world import HOUR, ColdWorld
 from tests.pipeline.journals import put
+from tests.pipeline.tables import rows_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -108,11 +109,9 @@ def test_lost_timers_are_told_and_come_back(
     assert (code, told["verdict"]) == (1, "refuted")
     assert (told["open"], told["lost"], told["unknown"]) == (9, 2, 1)
     assert (told["lost_timers"], told["lost_bare"]) == (1, 1)
-    assert [row.timer_id for row in spark.read.format("delta").load(f"{out}/unknown").collect()] == [
-        "stranger"
-    ]
+    assert [row.timer_id for row in rows_at(spark, out, "unknown").collect()] == ["stranger"]
     assert [row.timer_id for row in spark.read.parquet(f"{lost}/bare").collect()] == ["t7"]
-    breaks = spark.read.format("delta").load(f"{out}/findings").where("reason = ''").collect()
+    breaks = rows_at(spark, out, "findings").where("reason = ''").collect()
     assert {(row.promise, row.timer_id) for row in breaks} == {(2, "t6"), (2, "t7")}
     page = (tmp_path / "out" / "report.html").read_text()
     assert_safe(page, topic)
@@ -145,7 +144,7 @@ def test_a_snapshot_and_a_cold_store_answer(
         "--lost", lost,
     )  # fmt: skip
     assert (code, told["verdict"]) == (1, "refuted")
-    rows = spark.read.format("delta").load(f"{out}/open").collect()
+    rows = rows_at(spark, out, "open").collect()
     assert {row.timer_id: row.missed for row in rows if row.timer_id in ("t1", "t6", "t7", "young")} == {
         "t1": False,
         "t6": True,
@@ -154,7 +153,7 @@ def test_a_snapshot_and_a_cold_store_answer(
     }
     assert [row.timer_id for row in rows if row.cold] == ["t7"]
     assert (told["open"], told["lost"], told["unknown"], told["lost_bare"]) == (10, 1, 0, 1)
-    breaks = spark.read.format("delta").load(f"{out}/findings").where("reason = ''").collect()
+    breaks = rows_at(spark, out, "findings").where("reason = ''").collect()
     assert [(row.promise, row.timer_id) for row in breaks] == [(2, "t6")]
     assert (tmp_path / "out" / "report.html").exists()
 

@@ -10,6 +10,7 @@ from deltalake import DeltaTable
 
 from relay.core.errors import InvalidField
 from relay.pipeline.spark import delta
+from tests.pipeline.tables import rows_at
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,7 +38,7 @@ def test_an_append_with_the_number_of_an_earlier_one_changes_nothing(
         append = spark.range(10).write.format("delta").mode("append")
         append.options(txnAppId="batches", txnVersion=number).save(place)
 
-    assert spark.read.format("delta").load(place).count() == 20
+    assert rows_at(spark, place).count() == 20
 
 
 def test_a_session_without_delta_is_refused(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:

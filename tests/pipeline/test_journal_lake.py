@@ -30,6 +30,7 @@ from relay.store.keys import KeyNames
 from tests.audit.files import written
 from tests.audit.forge import Forge
 from tests.pipeline.journals import count, history, long_history, put
+from tests.pipeline.tables import rows_at
 from tests.pipeline.test_journal_source import batches_of
 from tests.worlds.relay.processes import ROOT
 from tests.worlds.waiting import eventually
@@ -178,13 +179,7 @@ def test_topics_that_no_folder_can_be_called(
         assert_holds(spark, tmp_path, topic, journal)
     asked = (LONG[0], LONG[3])
     audit_job.run(spark, None, AuditJob(str(tmp_path / "lake"), str(tmp_path / "out"), asked))
-    found = (
-        spark.read.format("delta")
-        .load(str(tmp_path / "out" / "kinds"))
-        .groupBy("topic")
-        .sum("records")
-        .collect()
-    )
+    found = rows_at(spark, tmp_path, "out/kinds").groupBy("topic").sum("records").collect()
     assert {row.topic for row in found} == set(asked)
     assert len({row[1] for row in found}) == 1
 
@@ -401,7 +396,7 @@ def test_columns_come_and_go(spark: SparkSession, tmp_path: Path) -> None:
     assert lake.append(more, lake.state().reached(ends(more)))
     assert_holds(spark, tmp_path, "t", journal)
     assert lake.state().marks == {"t": Mark(journal[-1].entry, journal[-1].last)}
-    found = spark.read.format("delta").load(str(tmp_path / "lake"))
+    found = rows_at(spark, tmp_path, "lake")
     assert {"previous_dead_id", "of_tomorrow"} < set(found.columns)
 
 

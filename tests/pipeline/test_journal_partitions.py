@@ -21,6 +21,7 @@ from tests.audit.test_hand_overs import LEGAL, Parts
 from tests.lua.test_move import DUE, NEW, OLD, leave, left
 from tests.lua.test_move import put as put_batch
 from tests.pipeline.journals import count, put
+from tests.pipeline.tables import rows_at
 from tests.pipeline.test_journal_lake import job, ran
 from tests.worlds.scripts.bench import Bench
 
@@ -137,12 +138,10 @@ def test_an_audit_of_the_lake(spark: SparkSession, divided: Divided, tmp_path: P
     ran(spark, job(tmp_path, divided.server, topic, compact=True))
     told = audit_job.run(spark, None, AuditJob(lake, out, exclusive=True)).document()
     assert (told["refuted"], told["missing"], told["open"]) == (0, 0, 1)
-    (row,) = spark.read.format("delta").load(f"{out}/open").collect()
+    (row,) = rows_at(spark, out, "open").collect()
     assert (row.timer_id, row.state, row.missed) == ("w", "on its way", None)
     assert row.entry.endswith("#1")
-    verdicts = {
-        row.promise: row.verdict for row in spark.read.format("delta").load(f"{out}/verdicts").collect()
-    }
+    verdicts = {row.promise: row.verdict for row in rows_at(spark, out, "verdicts").collect()}
     assert verdicts == {
         1: "proved",
         2: "can't be said",
