@@ -10,6 +10,7 @@ import pytest
 
 from relay.api.people.actions import Actions
 from relay.api.people.policy_record import PolicyRecord
+from relay.core.durability import Durability, needed, needing
 from relay.core.errors import InvalidField, OpenOutcome
 from relay.core.trust.actions import Action, joined
 from relay.core.trust.principals import Principal, caller
@@ -17,6 +18,7 @@ from relay.core.trust.verbs import AccessVerb
 from relay.store.keys import KeyNames
 from relay.store.server.server import Server
 from relay.store.timeline.actions import RedisActions
+from relay.store.timeline.topics import RedisTopics
 from tests.keyspace import Keyspace
 from tests.servers import RunningServer, start_server
 from tests.worlds.waiting import until
@@ -98,6 +100,22 @@ async def test_an_action_waits_a_moment_for_its_entry() -> None:
             away.thaw()
             assert [each async for each in store.backwards()] == []
     assert len(unwritten) == 2
+
+
+async def test_an_entry_is_waited_for_with_its_effect() -> None:
+    """It lies before the effect in the same file. A wait of its own would take as long as that of the
+    effect, and with replicas' disks that is seconds: a call would end before both."""
+    with start_server("valkey", config={"appendonly": "yes", "appendfsync": "always"}) as synced:
+        async with Server(synced.url, connections=1, timeout=60.0) as server:
+            store = RedisActions(server)
+            with needing(Durability(fsync=True)):
+                async with Actions(store).record(*PAUSE) as action:
+                    await action.begin("not paused")
+                    assert "cmdstat_waitaof" not in synced.control.info("commandstats")
+                    assert needed().fsync, "the effect waits"
+                    await RedisTopics(server).pause("orders", duration=60_000_000)
+                    assert "cmdstat_waitaof" in synced.control.info("commandstats")
+            assert [each.before async for each in store.backwards()] == ["not paused"] * 2
 
 
 async def test_a_call_that_was_cut_off_stays_open(record: Record) -> None:
