@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from relay.client import (
+    AckPolicy,
     CallNext,
     Delivery,
     InvalidArgument,
@@ -154,6 +155,38 @@ async def test_what_cannot_stand_around_a_delivery_is_refused() -> None:
 
         with pytest.raises(UsageError, match="before deliveries begin"):
             client.use(late)
+
+
+async def test_a_function_may_call_again_raise_or_swallow() -> None:
+    """… and what is raised, its own exception too, is told by its type only: its words may be content."""
+    client, calls = RelayClient(), []
+
+    @client.use
+    async def again(delivery: Delivery, call_next: CallNext) -> None:
+        try:
+            await call_next(delivery)
+        except KeyError:
+            await call_next(delivery)
+        except LookupError as error:
+            raise OSError(delivery.payload.decode()) from error
+        except ArithmeticError:
+            return
+
+    raised = {"twice": KeyError, "other": LookupError, "well": ArithmeticError}
+
+    @client.on("a", ack_policy=AckPolicy.REJECT_ON_ERROR)
+    async def handle(text: str, delivery: Delivery) -> None:
+        calls.append(text)
+        if calls.count(text) == 1:
+            raise raised[text](text)
+
+    async with InMemoryRelay(client) as relay:
+        for text in raised:
+            await client.topic("a", str).schedule(text, delay=0, timer_id=text)
+        outcomes = {each.timer_id: each.outcome for each in await relay.run_due()}
+        assert outcomes == {"twice": Outcome.ACK, "other": Outcome.REJECT, "well": Outcome.ACK}
+        assert [each.last_error for each in relay.dead] == ["OSError"]
+    assert sorted(calls) == ["other", "twice", "twice", "well"]
 
 
 async def empty(client: RelayClient, topic: str) -> None:

@@ -260,12 +260,20 @@ def bare(a, b):  # type: ignore[no-untyped-def]
     ...
 
 
+def without() -> None: ...
+
+
+def by_name(a: Invoice, *, session: object) -> None: ...
+
+
 def test_a_handler_that_cannot_be_called_is_refused_as_it_is_registered() -> None:
     client = RelayClient()
     refused: list[tuple[Callable[..., Any], str]] = [
         (two_values, "handler two_values, parameters a, b: at most one may be the payload's value"),
         (two_deliveries, "handler two_deliveries, parameters a, b: at most one may be"),
         (bare, "handler bare, parameters a, b: at most one"),
+        (without, "handler without has no parameter; give it one for the Delivery"),
+        (by_name, "handler by_name, parameter session can be filled by its name only; give it a default"),
         (opaque, "handler opaque, parameter a: Opaque can't be read from a payload"),
         (unknown, "handler unknown, parameter a: Nowhere is not known at run time; import or define it"),
     ]

@@ -119,7 +119,7 @@ def forecast(
         typer.Option(
             "--resolution",
             metavar="LENGTH",
-            help="How long an interval is: 1m, 15m, 1d; at most 500 of them. Default: a 60th of the horizon.",
+            help="How long an interval is: 1m, 15m, 1d; at most 200 of them. Default: a 60th of the horizon.",
         ),
     ] = None,
     watch: Watch = False,

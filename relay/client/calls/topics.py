@@ -106,7 +106,7 @@ class Topics:
         """Count the timers of the topic that fall due in each of the coming intervals.
 
         `horizon` says how far to look ahead (1 s to 10 years; without it one hour), `resolution` how long an
-        interval is (without it a sixtieth of the horizon). A forecast has 500 intervals at most. A topic that
+        interval is (without it a sixtieth of the horizon). A forecast has 200 intervals at most. A topic that
         nobody has heard of has nothing that falls due.
         """
         return await run(self._wire(), topic_calls.forecast(topic, horizon, resolution, self._timeout))

@@ -62,8 +62,8 @@ def arguments_of(handler: Callable[..., Any], schema: Schema[Any] | None) -> Arg
     Parameters that have a default are left alone. Raises `InvalidArgument`, which names handler, parameter
     and remedy.
     """
-    hints = _hints(handler)
     name = getattr(handler, "__qualname__", type(handler).__qualname__).rpartition("<locals>.")[2]
+    hints = _hints(handler, name)
     if schema is not None and any(hint is inspect.Parameter.empty for _, hint in hints):
         untyped = next(parameter for parameter, hint in hints if hint is inspect.Parameter.empty)
         raise _wrong(
@@ -106,9 +106,10 @@ def _schema(name: str, parameter: str, hint: Any, known: Schema[Any] | None) -> 
     return known
 
 
-def _hints(handler: Callable[..., Any]) -> _Hints:
+def _hints(handler: Callable[..., Any], name: str) -> _Hints:
     """Return the parameters that have to be filled with their types. A type is a str if its name is not
-    known. Empty if nobody can say what the parameters are."""
+    known. Empty if nobody can say what the parameters are. Raises `InvalidArgument` if there is none to fill,
+    or one that is filled by its name only."""
     try:
         if sys.version_info >= (3, 14):
             from annotationlib import Format
@@ -118,10 +119,19 @@ def _hints(handler: Callable[..., Any]) -> _Hints:
             signature = inspect.signature(handler)
     except (TypeError, ValueError):
         return []
+    parameters = signature.parameters.values()
+    if not any(each.kind in (*_FILLED, inspect.Parameter.VAR_POSITIONAL) for each in parameters):
+        raise InvalidArgument(
+            f"handler {name} has no parameter; give it one for the Delivery or the payload's value",
+            field="handler",
+        )
+    for each in parameters:
+        if each.kind is inspect.Parameter.KEYWORD_ONLY and each.default is inspect.Parameter.empty:
+            raise _wrong(name, f"parameter {each.name} can be filled by its name only; give it a default")
     names = _names(handler)
     return [
         (each.name, _resolved(each.annotation, names))
-        for each in signature.parameters.values()
+        for each in parameters
         if each.kind in _FILLED and each.default is inspect.Parameter.empty
     ]
 

@@ -10,9 +10,9 @@ from relay.core.errors import InvalidField
 from relay.core.instants import LATEST, SECOND
 from relay.core.recurring.recurrence import StoredRecurrence
 
-MOST_INTERVALS = 500
+MOST_INTERVALS = 200
 """The most intervals of a forecast. Each is a ZCOUNT in every partition, and those of one partition are one
-script call."""
+script call, for which the claims of others wait."""
 
 SHORTEST, LONGEST = SECOND, 3_653 * 86_400 * SECOND
 """The bounds of a horizon."""

@@ -104,12 +104,17 @@ def _coming(kept: StoredRecurrence, since: int, calendars: KnownCalendars) -> It
     wanted, standing = kept.recurrence, kept.standing
     if standing.paused is not None or standing.next is None:
         return
-    if standing.next <= since:
-        made = turned(kept, since, calendars)
+    due = since
+    while standing.next <= since:
+        made = turned(kept, since, calendars)  # of many instants a turn goes through the first ones only
+        for each in made.occurrences:
+            due = max(each.due, since)
+            yield _Coming(due)
         standing = made.standing
-        yield from (_Coming(max(each.due, since)) for each in made.occurrences)
         if standing.next is None:
             return
+        yield _Coming(due, is_made=False)  # whoever asks can stop between two turns
+        kept = replace(kept, standing=standing, stands=kept.stands or bool(made.occurrences))
     left = wanted.max_runs - standing.runs
     jitter = spread_of(wanted.recurrence_id, wanted.jitter)
     instants = compile_rule(wanted.rule, calendars=calendars.named(wanted.rule.calendars))

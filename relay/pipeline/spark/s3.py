@@ -129,7 +129,7 @@ _OF_S3 = re.compile(r"s3a|awssdk|S3Exception", re.IGNORECASE)
 
 
 def explained(text: str) -> str | None:
-    """Return a failure of S3 as a sentence that says what to do; None if it is none, or one without a
+    """Return a failure of S3 as a sentence that says what to do; None for another failure, or one without a
     name."""
     if not _OF_S3.search(text):
         return None

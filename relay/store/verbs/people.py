@@ -11,10 +11,10 @@ from relay.store.server.scripts import Argument, Call
 from relay.store.verbs.recur import PAGE_BYTES
 from relay.store.verbs.terms import Mixed, Words, by_hand
 
-MOST_RECORDS = 5_000
+MOST_RECORDS = 1_000
 """The most records of leases and retries of a partition that a forecast looks at, to tell what is leased."""
 
-MOST_RECURRENCES = 1_000
+MOST_RECURRENCES = 500
 """The most recurrences of a partition that a forecast reads."""
 
 
