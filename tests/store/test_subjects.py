@@ -52,6 +52,10 @@ class Desk:
         timers = (await self.timers.claim(self.topic, request)).timers
         return {each.timer_id: each.unopened or each.payload for each in timers}
 
+    async def keep_all(self, names: list[str]) -> None:
+        """Have the keys of subjects, as a call that schedules has them."""
+        await self.timers._subjects.keep(self.topic, names)
+
     async def settle(self, timer_id: str, ending: Ending, limits: Limits = KEEP) -> Any:
         (told,) = await self.timers.settle(
             self.topic, [Settlement(self.nonce, ending, [timer_id])], limits=limits
@@ -248,3 +252,35 @@ async def test_another_payload_of_a_timer_keeps_its_subject(desks: tuple[Desk, D
     other.now += KNOWN
     assert await other.settle("a", again.of(for_ann, lambda: 0)) is Verdict.OK
     assert stored[b"a"] == await one.server.ask("HGET", one.server.keys.key("payloads", one.topic), "a")
+
+
+async def test_a_call_of_the_most_subjects(desks: tuple[Desk, Desk], monkeypatch: pytest.MonkeyPatch) -> None:
+    """10,000 timers, each of a subject of its own, which is the most that a call may bring: a script takes a
+    part of them only."""
+    one, _ = desks
+    scripts = sent(one, monkeypatch)
+    names = [f"s{n}" for n in range(10_000)]
+    for relay_call in range(2):  # the second finds them all known
+        await one.keep_all(names)
+        assert scripts == ["subjects/keep"] * 10, relay_call
+    assert await one.server.ask("HLEN", one.key) == 10_000
+
+
+async def test_a_key_that_a_failover_lost_is_given_back_by_a_relay_that_knows_it(
+    desks: tuple[Desk, Desk],
+) -> None:
+    """The race: a relay has sealed with a key that it knows, and Redis has lost that key. As the relay asks for
+    it again, it offers the one that it knows, and no new one: what it has sealed opens. It does not bring back a
+    subject that was forgotten."""
+    one, other = desks
+    await one.schedule(("a", "ann"))
+    await one.server.ask("DEL", one.key)
+    await one.schedule(("b", "ann"))
+    one.now += KNOWN
+    await one.schedule(("c", "ann"))
+    assert await other.claim() == {"a": b"a", "b": b"b", "c": b"c"}
+    await other.topics.forget_subject(one.topic, "ann")
+    one.now += KNOWN
+    with pytest.raises(InvalidField, match="forgotten"):
+        await one.schedule(("d", "ann"))
+    assert (await one.server.ask("HVALS", one.key))[0].startswith(b"!")

@@ -115,8 +115,12 @@ class SubjectKeys:  # see 0116
             return failure.why
         return SubjectKey(f"{SUBJECT}{field}.{cipher.mark}", cipher)
 
-    def new(self, topic: str, field: str) -> bytes:
-        """The value of a subject that gets a key now."""
+    def offered(self, topic: str, field: str) -> bytes:
+        """The value that a subject is to have if Redis has none: a new key, or the one that is known. A
+        failover may have lost that one after timers were sealed with it."""
+        known = self._known.get((topic, field))
+        if known is not None and known.value is not None and isinstance(known.found, SubjectKey):
+            return known.value
         return wrapped(self._keyring, topic, field, os.urandom(KEY_BYTES))
 
     def to_seal(self, topic: str, field: str) -> SubjectKey:

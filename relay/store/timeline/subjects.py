@@ -11,6 +11,9 @@ from relay.store.codec.subjects import SubjectKey, forgotten_at, subjects_in, su
 from relay.store.server.server import Server
 from relay.store.verbs import subjects as verbs
 
+AT_ONCE = 1_000
+"""The number of subjects that one script call gives keys: Lua unpacks no more than 8,000 values."""
+
 
 class Subjects:  # see 0116
     """Brings what `contents` has to know of subjects, for all contents of a call at once. They lie beside the
@@ -22,16 +25,20 @@ class Subjects:  # see 0116
 
     async def keep(self, partition: str, names: Sequence[str]) -> list[SubjectKey | None]:
         """The keys of subjects, in the order of their names, None for an empty one. One that has none gets a
-        key, which is as durable afterwards as the call needs it. At most one script call. Raises
+        key, which is as durable afterwards as the call needs it. A script call for each 1,000 that are not
+        known. Raises
         `InvalidField` for a subject that was forgotten, and `StoreError`."""
         assert self._known is not None, "only a topic with a keyring has subjects"
         topic = topic_of(partition)
         fields = [name and subject_id(topic, name) for name in names]
         # What was known before a call may have made room for others meanwhile.
         while new := self._known.unknown(topic, filter(None, fields), for_sealing=True):
-            args = [part for field in new for part in (field, self._known.new(topic, field))]
-            kept = await self._server.call(verbs.keep(topic, args))
-            self._known.learn(topic, new, kept)
+            kept: list[bytes | None] = []
+            for start in range(0, len(new), AT_ONCE):
+                some = new[start : start + AT_ONCE]
+                args = [part for field in some for part in (field, self._known.offered(topic, field))]
+                kept += await self._server.call(verbs.keep(topic, args))
+            self._known.learn(topic, new, kept)  # all at once: other calls make room for theirs meanwhile
         return [self._known.to_seal(topic, field) if field else None for field in fields]
 
     async def look(self, partition: str, stored: Iterable[bytes]) -> None:
