@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from relay.core.outcomes import NO_LIMITS, ClaimRequest
+from relay.core.recurring.forecast import Window
 from relay.store.keys import KeyNames
 from relay.store.server.manifest import manifest, verbs
 from relay.store.server.scripts import Call, Scripts
@@ -50,6 +51,7 @@ CALLS: list[Call[Any]] = [
     people.purge("t", ["1-0"]),
     people.trim("t", 1, 2),
     people.record(9, "", ["principal", "token:a"]),
+    people.forecast("t", Window(), None),
     ready_list.promote("t", PROMOTE),
     ready_list.reclaim("t", left_after=1, limit=2, limits=NO_LIMITS, at_once=3, skip=0, scan="0"),
     stream.claim("t", ONE, REQUEST, park_grace=4, cursor="0-0", reads_new=True, at_once=5, begin="$"),

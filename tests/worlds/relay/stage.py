@@ -131,6 +131,11 @@ class Stage:
         """Of how many leased timers Redis knows that their handlers have started."""
         return sum(lease_record.read(record).received for record in self._records(topic))
 
+    def is_received(self, topic: str, timer_id: str) -> bool:
+        """Whether this timer is leased and Redis knows that its handler has started."""
+        record = cast("bytes | None", self.client.hget(f"timers_leases:{topic}", timer_id))
+        return record is not None and bool(lease_record.read(record).received)
+
     def _records(self, topic: str) -> list[bytes]:
         return cast("list[bytes]", self.client.hvals(f"timers_leases:{topic}"))
 
