@@ -270,8 +270,8 @@ async def test_a_key_that_a_failover_lost_is_given_back_by_a_relay_that_knows_it
     desks: tuple[Desk, Desk],
 ) -> None:
     """The race: a relay has sealed with a key that it knows, and Redis has lost that key. As the relay asks
-    for it again, it offers the one that it knows, and no new one: what it has sealed opens. It does not bring
-    back a subject that was forgotten."""
+    for it again, it offers the one that it knows, and no new one: what it has sealed opens. It does not
+    bring back a subject that was forgotten."""
     one, other = desks
     await one.schedule(("a", "ann"))
     await one.server.ask("DEL", one.key)
