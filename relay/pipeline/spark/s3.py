@@ -30,7 +30,7 @@ FLAGS = "fs.s3a.performance.flag"
 SETTINGS = {LOG_STORE: CREATING, f"spark.hadoop.{FLAGS}": "create"}
 """What every session has. S3A's flag makes a creation conditional, and spares the look before."""
 
-CONDITIONAL = "fs.option.create.conditional.overwrite"
+CONDITIONAL = "fs.option.create.conditional.overwrite"  # see 0117
 """The option of a file that S3 must create only where none is, whatever the flags are."""
 
 SDK = ("s3", "s3-transfer-manager", "sts")
