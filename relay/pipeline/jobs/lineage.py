@@ -121,7 +121,7 @@ class Lineage:
     @contextmanager
     def of(self, job: str, found: Datasets) -> Generator[Callable[[Summary], None]]:
         """Send START, and at the end of the block how the job ended. The block hands over its summary."""
-        run = _Run(job, found)
+        run = _TracedRun(job, found)
         summaries: list[Summary] = []
         self._send(run.event("START"))
         try:
@@ -168,7 +168,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         """Follow nothing: the answer is then an error with its code."""
 
 
-class _Run:
+class _TracedRun:
     """One run of a job, and its events."""
 
     def __init__(self, job: str, found: Datasets) -> None:
