@@ -33,11 +33,12 @@ class Subjects:  # see 0116
         fields = [name and subject_id(topic, name) for name in names]
         # What was known before a call may have made room for others meanwhile.
         while new := self._known.unknown(topic, filter(None, fields), for_sealing=True):
-            kept: list[bytes | None] = []
+            kept: list[bytes] = []
             for start in range(0, len(new), AT_ONCE):
                 some = new[start : start + AT_ONCE]
                 args = [part for field in some for part in (field, self._known.offered(topic, field))]
-                kept += await self._server.call(verbs.keep(topic, args))
+                told = await self._server.call(verbs.keep(topic, args))
+                kept += told
             self._known.learn(topic, new, kept)  # all at once: other calls make room for theirs meanwhile
         return [self._known.to_seal(topic, field) if field else None for field in fields]
 
