@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -36,15 +36,27 @@ INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.facto
 themselves, the cluster's included, are as Spark has it."""
 
 
+PLANNING = Path(__file__).with_name("planning")
+"""What the Python processes of the suite's session import first."""
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The suite's session, `local[2]`, with the driver memory that the jobs have by default."""
+    place: Path = tmp_path_factory.mktemp("spark")
+    os.environ["SPARK_LOCAL_DIRS"] = str(place / "local")
+    with pytest.MonkeyPatch.context() as during:
+        during.setenv("PYTHONPATH", str(PLANNING), prepend=os.pathsep)
+        started = _started(place)
+    yield started
+    started.stop()
+
+
+def _started(place: Path) -> SparkSession:
     from relay.pipeline.spark.session import session
     from tests.pipeline.small_jvm import SMALL_AND_QUICK
 
-    place: Path = tmp_path_factory.mktemp("spark")
-    os.environ["SPARK_LOCAL_DIRS"] = str(place / "local")
-    started = session(
+    return session(
         "tests",
         master="local[2]",
         conf={
@@ -54,8 +66,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.sql.warehouse.dir": str(place / "warehouse"),
         },
     )
-    yield started
-    started.stop()
 
 
 @pytest.fixture(scope="session")
