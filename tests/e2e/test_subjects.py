@@ -122,6 +122,37 @@ def test_one_subject_is_forgotten_and_the_other_is_not(stage: Stage) -> None:
     assert "subjects: 1 forgotten, 1 with key 'k2'" in command("seal", "status", TOPIC, settings=settings).out
 
 
+def test_subjects_of_a_topic_that_moves(stage: Stage) -> None:
+    """Keys of subjects stay where they are while the topic gets four partitions, and one again. What was
+    sealed before, between and behind the moves is delivered, but for the subject that was forgotten."""
+    relay = stage.relay(settings=sealing(keyring(stage, "k1")))
+    kinds = ("before", "between", "behind")
+    with SyncRelayClient(relay.target, timeout=PATIENCE) as client:
+
+        def schedule(kind: str, *who: str) -> None:
+            for subject in who:
+                client.schedule(TOPIC, b"{}", delay=3600, timer_id=f"{subject[:3]}-{kind}", seal_with=subject)
+
+        schedule("before", ANN, BEN)
+        client.topics.reshard(TOPIC, 4)
+        schedule("between", ANN, BEN)
+        assert len(stage.client.hgetall(f"timers_leases:{TOPIC}#subjects")) == 2
+        client.topics.forget_subject(TOPIC, ANN)
+        client.topics.reshard(TOPIC, 1)
+        schedule("behind", BEN)
+        with pytest.raises(InvalidArgument, match="was forgotten"):
+            schedule("behind", ANN)
+        stage.application(relay, TOPIC)
+        for kind in kinds:
+            client.run_timer(TOPIC, f"ben-{kind}")
+        for kind in kinds[:2]:
+            client.run_timer(TOPIC, f"ann-{kind}")
+        eventually(lambda: len(stage.journal.ended()) == 3, "ben's are delivered")
+        eventually(lambda: stage.client.xlen(f"timers_dead:{TOPIC}") == 2, "ann's die")
+        assert set(stage.journal.ended()) == {f"ben-{kind}" for kind in kinds}
+        assert {each.reason for each in client.topics.dead_letters(TOPIC)} == {"forgotten"}
+
+
 def unreadable_with_all_keys(stage: Stage, file: Path, held: Any) -> None:
     """Somebody has the whole keyring, what Redis has now, and the contents that a snapshot kept."""
     contents = Contents(FileKeyring(file))
