@@ -275,4 +275,4 @@ def test_rotation_is_refused_where_it_makes_no_sense(stage: Stage) -> None:
         "seal", "rotate", TOPIC, settings={**settings, "RELAY_SEALING__KEYRING": str(keyring(stage, "k1"))}
     )
     assert (refused.code, "'orders' is not sealed by the settings" in refused.err) == (2, True)
-    assert command("seal", "status", TOPIC, settings=settings).out.count("none") == 3
+    assert command("seal", "status", TOPIC, settings=settings).out.count("none") == 4

@@ -32,6 +32,7 @@ from relay.client import (
     TimerState,
     Unavailable,
 )
+from relay.client.typed_topics import SyncTypedTopic, TypedTopic
 from tests.client.test_calls import GOOD, WRONG
 from tests.servers import free_port
 from tests.worlds.relay.processes import ROOT, Relay, environment
@@ -68,13 +69,21 @@ def test_it_has_every_call_of_the_other_client() -> None:
 
 @pytest.mark.parametrize("name", sorted(set(public(RelayClient)) - OF_HANDLERS))
 def test_a_call_takes_and_returns_the_same(name: str) -> None:
-    """Names, kinds, defaults and types of the arguments; and the result, but for the awaiting."""
+    """Names, kinds, defaults and types of the arguments; and the result, but for the awaiting. What `topic`
+    returns has calls of its own."""
     there, here = public(RelayClient)[name], public(SyncRelayClient)[name]
     assert inspect.signature(there).parameters == inspect.signature(here).parameters
     result = typing.get_type_hints(there, vars(relay.client.client))["return"]
     if typing.get_origin(result) is AsyncIterator:
         result = Iterator[typing.get_args(result)]  # type: ignore[misc]
-    assert typing.get_type_hints(here, vars(relay.client.sync))["return"] == result
+    blocking = typing.get_type_hints(here, vars(relay.client.sync))["return"]
+    if typing.get_origin(result) is not TypedTopic:
+        assert blocking == result
+        return
+    assert typing.get_origin(blocking) is SyncTypedTopic
+    assert public(SyncTypedTopic).keys() == public(TypedTopic).keys() != set()
+    for call, its in public(SyncTypedTopic).items():
+        assert inspect.signature(its).parameters == inspect.signature(public(TypedTopic)[call]).parameters
 
 
 def test_both_are_made_alike() -> None:
