@@ -32,7 +32,7 @@ OPTIONS = SweepOptions(horizon=2 * HOUR, lock=2 * SECOND)
 class ColdWorld:
     """One topic that rests in one store; `at` is the time by the clock of Redis as the test began."""
 
-    def __init__(self, spark: SparkSession, server: RunningServer, path: Path | str, topic: str) -> None:
+    def __init__(self, spark: SparkSession, server: RunningServer, path: Path, topic: str) -> None:
         self.spark, self.topic, self.path = spark, topic, path
         self.server, self.target = server, Target(server.url)
         self.cold = ColdStore(spark, str(path))

@@ -34,7 +34,7 @@ from relay.core.errors import InvalidField, ServiceError
 from relay.pipeline.cold.plans import Done, Known, Plans
 from relay.pipeline.cold.table import Table
 from relay.pipeline.cold.taken import EVER
-from relay.pipeline.spark import delta, s3
+from relay.pipeline.spark import delta
 from relay.pipeline.spark.files import Files
 
 STORE = "store.json"
@@ -107,7 +107,6 @@ class ColdStore:
         delta.require(spark)
         self.spark = spark
         self.files = Files(spark, path)
-        s3.require(spark, self.files.root)
         self.table = Table(spark, self.files)
 
     @property

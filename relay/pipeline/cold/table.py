@@ -16,7 +16,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from relay.pipeline.spark import s3
 from relay.pipeline.spark.files import Files
 from relay.pipeline.spark.session import configured
 
@@ -52,7 +51,7 @@ _OPTIMIZING = {
 FAILURES = (PySparkException, Py4JJavaError)
 """What Spark's and Delta's errors arrive as."""
 _GONE = ("FILE_NOT_EXIST", "FILE_NOT_FOUND", "FileNotFound", "VERSION_NOT_FOUND", "VersionNotFound")
-_RACED = ("Concurrent", "CONCURRENT", *s3.REFUSED)
+_RACED = ("Concurrent", "CONCURRENT")
 
 
 class TableGone(Exception):
@@ -94,19 +93,9 @@ class Table:
         # A sweep reads those parts of a file that are due, also before the table is clustered.
         ordered = table.hint("rebalance").sortWithinPartitions("due_us")
         # No transaction id: no second append ever has this one's version, and Delta would remember each.
-        name, before = f"write {version}", self.version()
-
-        def write() -> None:
-            # An answer that S3 has lost on the way makes a commit look refused.
-            if before == self.version() or not self._has(name, before):
-                ordered.write.format("delta").mode("append").option("userMetadata", name).save(self.path)
-
-        s3.again(write, *FAILURES)
-
-    def _has(self, name: str, behind: int) -> bool:
-        """Whether a commit behind a version has this name."""
-        commits = self._table().history().where(f.col("version") > behind)
-        return not commits.where(f.col("userMetadata") == name).isEmpty()
+        ordered.write.format("delta").mode("append").option("userMetadata", f"write {version}").save(
+            self.path
+        )
 
     def _create(self) -> None:
         from delta.tables import DeltaTable
@@ -128,7 +117,7 @@ class Table:
         before = self.version()
         if before == NO_TABLE:
             return 0
-        s3.again(lambda: self._table().delete(condition), *FAILURES)
+        self._table().delete(condition)
         return self._deleted(before, "numDeletedRows")
 
     def delete_all(self, rows: DataFrame) -> int:

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from delta.tables import DeltaTable
-from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
@@ -35,7 +34,6 @@ from relay.pipeline.journal_source import JournalSource
 from relay.pipeline.lake.journal_lake import Lake, ends, hour
 from relay.pipeline.lake.journal_offsets import offsets
 from relay.pipeline.lake.journal_rows import GAP
-from relay.pipeline.spark import s3
 from relay.pipeline.spark.files import Files
 from relay.pipeline.timers_source import TimersDataSource
 from relay.store.journal.scan import Mark
@@ -208,8 +206,7 @@ class _Run:
         place = self.files.at(name)
         if not DeltaTable.isDeltaTable(self.spark, place):
             self.files.remove(name)  # Parquet, by a Relay before Delta
-        writer = table.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
-        s3.again(lambda: writer.save(place), Py4JJavaError)
+        table.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(place)
 
     def _lost(self, living: DataFrame) -> dict[str, int]:
         """Write lost timers for `relay pipeline schedule`."""

@@ -9,7 +9,6 @@ from typing import Any
 
 from delta import exceptions as conflicts
 from delta.tables import DeltaTable
-from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -18,7 +17,6 @@ from pyspark.sql.types import StructType
 from relay.core.errors import InvalidField
 from relay.pipeline.lake.journal_rows import COLUMNS, GAP
 from relay.pipeline.lake.lake_state import LakeState, heard
-from relay.pipeline.spark import s3
 from relay.pipeline.spark.delta import require
 from relay.pipeline.spark.files import Files
 from relay.pipeline.spark.hour_folders import hour_of
@@ -124,7 +122,6 @@ class Lake:
             spark.conf.set(name, value)  # of the session, since a stream's batches have a copy of it
         self.spark = spark
         self.files = Files(spark, path)
-        s3.require(spark, self.files.root)
 
     # ------------------------------------------------------------------------------ reading
 
@@ -191,7 +188,7 @@ class Lake:
             builder = builder.property(name, value)
         try:
             builder.execute()
-        except (AnalysisException, Py4JJavaError, *CONFLICTS):
+        except (AnalysisException, *CONFLICTS):
             if not self.exists():  # another job was faster
                 raise
 
@@ -229,10 +226,6 @@ class Lake:
             work(marked)
         except CONFLICTS:
             return False
-        except Py4JJavaError as failure:
-            if not s3.refused(failure):
-                raise
-            # Also if the answer to this commit was lost and S3A asked again: so the name is looked for.
         for most in (1, LOOK_BACK):
             for commit in self._table().history(most).collect():
                 found = heard(commit.userMetadata, commit.version)
@@ -245,8 +238,7 @@ class Lake:
     def compact(self) -> int:
         """Merge small files, and cluster their rows. Returns by how many the number of files fell."""
         with configured(self.spark, SIZES):
-            optimized = s3.again(lambda: self._table().optimize().executeCompaction(), Py4JJavaError)
-            (found,) = optimized.select("metrics.*").collect()
+            (found,) = self._table().optimize().executeCompaction().select("metrics.*").collect()
         while not self._noted():
             pass
         return int(found.numFilesRemoved - found.numFilesAdded)

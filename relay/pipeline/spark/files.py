@@ -13,8 +13,6 @@ from urllib.parse import urlsplit
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from relay.pipeline.spark import s3
-
 RENAMES = {"hdfs", "viewfs", "webhdfs", "ofs"}
 """The file systems in which a rename refuses to replace. In object stores a file appears whole when it is
 closed."""
@@ -74,29 +72,21 @@ class Files:
                 return True
             self._fs.delete(draft, False)
             return False
-        while True:
-            try:
-                self._write(self._path(target), text)
-            except Py4JJavaError as failure:
-                kind = str(failure.java_exception.getClass().getName())
-                if (
-                    "FileAlreadyExists" in kind or "RemoteFileChanged" in kind
-                ):  # the latter from S3, at the end
-                    return False
-                if "ConditionalRequestConflict" not in str(failure):  # S3 had two at once, and asks again
-                    raise
-            else:
-                return True
+        try:
+            self._write(self._path(target), text)
+        except Py4JJavaError as failure:
+            kind = str(failure.java_exception.getClass().getName())
+            if "FileAlreadyExists" in kind or "RemoteFileChanged" in kind:  # the latter from S3, at the end
+                return False
+            raise
+        return True
 
     def remove(self, name: str) -> bool:
         """Remove a file, or a folder with its content. Returns whether there was one."""
         return bool(self._fs.delete(self._path(self.at(name)), True))
 
     def _write(self, path: Any, text: str) -> None:
-        if self._fs.getScheme() == s3.SCHEME:  # which looks first, and then overwrites, unless it is told
-            stream = self._fs.createFile(path).recursive().overwrite(False).must(s3.CONDITIONAL, True).build()
-        else:
-            stream = self._fs.create(path, False)
+        stream = self._fs.create(path, False)
         try:
             stream.write(bytearray(text.encode()))
         finally:
