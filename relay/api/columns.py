@@ -23,8 +23,7 @@ class RequestColumns:
     """The timers of a request.
 
     `trace` is the caller's trace context, `sealed` whether the topic is. Raises `InvalidField` if the columns
-    differ in length, or if what
-    the timers share is wrong.
+    differ in length, or if what the timers share is wrong.
     """
 
     def __init__(

@@ -178,10 +178,10 @@ class Engine:
         self._tickers: Tickers | None = None
         self._recurrences: Recurrences | None = None
         self._history: History | None = None
-        self._computing = Computing()
+        computing = Computing()
         self.calendars = KeptCalendars(stores.calendars, self._clock)
         if (kept := stores.recurrences) is not None:
-            due_at, computing = self._loops.due_at, self._computing
+            due_at = self._loops.due_at
             self._tickers = Tickers(
                 kept,
                 self.calendars,
@@ -205,7 +205,7 @@ class Engine:
                 self._registry.note,
             )
             self._history = History(self._store, kept, self._partitioning, policies)
-        self.forecasts = Forecasting(stores.forecasts, self.calendars, self._partitioning, self._computing)
+        self.forecasts = Forecasting(stores.forecasts, self.calendars, self._partitioning, computing)
         self._draining = False
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:

@@ -240,7 +240,7 @@ def test_purge_asks_first(run: Run, double: Double, monkeypatch: pytest.MonkeyPa
     unasked = run("dead", "purge", "t", "--all")
     assert unasked.exit_code == 2
     assert "--yes: is needed" in unasked.stderr
-    monkeypatch.setattr("relay.cli.topics.redrive_and_purge.can_ask", lambda: True)
+    monkeypatch.setattr("relay.cli.terminal.confirming.can_ask", lambda: True)
     refused = run("dead", "purge", "t", "--all", stdin=b"n\n")
     assert refused.exit_code == 1
     assert "Remove all dead letters of t (it has 3 in all) for good?" in refused.stderr

@@ -158,7 +158,7 @@ async def test_what_cannot_stand_around_a_delivery_is_refused() -> None:
 
 
 async def test_a_function_may_call_again_raise_or_swallow() -> None:
-    """… and what is raised, its own exception too, is told by its type only: its words may be content."""
+    """… and a reason names only the type of what was raised, by whomever: its message may hold content."""
     client, calls = RelayClient(), []
 
     @client.use

@@ -30,10 +30,6 @@ def survive(stage: Stage, application: Application, wanted: set[str], timeout: f
     return deaths
 
 
-def attempts(stage: Stage, timer_id: str) -> list[int]:
-    return [event.attempt for event in stage.journal.starts(timer_id)]
-
-
 @pytest.mark.parametrize("when", ["start", "end"])
 def test_killer_runs_up_attempts(stage: Stage, when: str) -> None:
     """A handler that kills its process, before or after its work, counts an attempt each time."""
@@ -41,7 +37,7 @@ def test_killer_runs_up_attempts(stage: Stage, when: str) -> None:
     application = stage.application(relay, TOPIC)
     stage.producer(relay).schedule(TOPIC, "killer", {"die": when, "die_until": 4})
     deaths = survive(stage, application, {"killer"})
-    assert attempts(stage, "killer") == [1, 2, 3, 4]
+    assert stage.attempts("killer") == [1, 2, 3, 4]
     assert deaths == 3
     assert len({event.occurrence for event in stage.journal.starts("killer")}) == 1
 
@@ -61,16 +57,12 @@ def test_queued_timers_count_nothing(stage: Stage) -> None:
     application = stage.application(relay, TOPIC, "--concurrency", "1", "--prefetch", "60", wait=False)
     eventually(lambda: stage.leased(TOPIC) == 51, "the others wait behind the killer")
     for attempt in (1, 2, 3):
-        eventually(lambda: attempts(stage, "killer")[attempt - 1 :] == [attempt], "it is at work")  # noqa: B023
-        eventually(lambda: stage.is_received(TOPIC, "killer"), "Redis has its receipt")
-        gate.touch()
-        eventually(lambda: not application.running, "the killer has killed")
-        gate.unlink()
+        stage.let_kill(application, TOPIC, "killer", attempt, gate)
         application.revive()
     gate.touch()
     stage.wait_empty(TOPIC)
-    assert attempts(stage, "killer") == [1, 2, 3, 4]
-    assert {name: attempts(stage, name) for name in innocent} == {name: [1] for name in innocent}
+    assert stage.attempts("killer") == [1, 2, 3, 4]
+    assert {name: stage.attempts(name) for name in innocent} == {name: [1] for name in innocent}
 
 
 def test_neighbours_count_twice(stage: Stage) -> None:
@@ -83,8 +75,8 @@ def test_neighbours_count_twice(stage: Stage) -> None:
     producer.schedule(TOPIC, "killer", {"sleep": 0.05, "die": "end", "die_until": 5})
     application = stage.application(relay, TOPIC, wait=False)
     survive(stage, application, innocent | {"killer"})
-    assert attempts(stage, "killer") == [1, 2, 3, 4, 5]
-    worst = max(max(attempts(stage, name)) for name in innocent)
+    assert stage.attempts("killer") == [1, 2, 3, 4, 5]
+    worst = max(max(stage.attempts(name)) for name in innocent)
     assert worst <= 3, f"an innocent timer came to attempt {worst}"
 
 
@@ -141,7 +133,7 @@ def test_many_kills(stage: Stage) -> None:
     highest = max(event.attempt for event in stage.journal.events("start"))
     print(f"{deaths} deaths, {began.total() - len(began)} redeliveries, highest attempt {highest}")
     for name in ordinary | killers:
-        assert attempts(stage, name) == sorted(attempts(stage, name)), name
+        assert stage.attempts(name) == sorted(stage.attempts(name)), name
     assert highest <= 6, "bystanders ran up attempts"
-    assert all(attempts(stage, name)[-1] >= 2 for name in killers)
+    assert all(stage.attempts(name)[-1] >= 2 for name in killers)
     stage.judged(TOPIC, ordinary | killers)

@@ -61,10 +61,6 @@ class Operator:
         self._stub.ResumeTopic(pb.ResumeTopicRequest(topic=TOPIC), timeout=60)
 
 
-def attempts(stage: Stage, timer_id: str) -> list[int]:
-    return [event.attempt for event in stage.journal.starts(timer_id)]
-
-
 def test_poison_dies_and_is_redriven(stage: Stage) -> None:
     """After exactly `max_attempts` received deliveries; redriven it begins at 1, and dies once more."""
     relay = stage.relay(settings=QUICK)
@@ -74,13 +70,13 @@ def test_poison_dies_and_is_redriven(stage: Stage) -> None:
         (letter,) = eventually(operator.dead, "it dies")
         assert (letter.timer_id, letter.reason, letter.attempts) == ("poison", "attempts", 4)
         assert letter.last_error == "as asked"
-        assert attempts(stage, "poison") == [1, 2, 3, 4]
+        assert stage.attempts("poison") == [1, 2, 3, 4]
         assert stage.left(TOPIC) == (0, 0, 0)
 
         assert operator.redrive(letter) == [pb.REDRIVE_RESULT_REDRIVEN]
         (again,) = eventually(lambda: operator.dead(), "it dies again")
         assert again.dead_id != letter.dead_id
-        assert attempts(stage, "poison") == [1, 2, 3, 4] * 2
+        assert stage.attempts("poison") == [1, 2, 3, 4] * 2
         assert len({event.occurrence for event in stage.journal.starts("poison")}) == 1
         operator.purge()
     stage.wait_empty(TOPIC)
@@ -99,12 +95,7 @@ def test_a_killer_dies_in_the_end(stage: Stage) -> None:
     eventually(lambda: stage.received(TOPIC) == 51, "all are at work, and Redis knows it")
     with Operator(relay) as operator:
         for attempt in (1, 2, 3, 4):
-            # A receipt that was not read yet is lost with its stream, and the attempt's number comes again.
-            eventually(lambda: attempts(stage, "killer")[attempt - 1 :] == [attempt], "it is at work")  # noqa: B023
-            eventually(lambda: stage.is_received(TOPIC, "killer"), "Redis has its receipt")
-            gate.touch()
-            eventually(lambda: not application.running, "it has killed")
-            gate.unlink()
+            stage.let_kill(application, TOPIC, "killer", attempt, gate)
             others.touch()
             application.revive()
 
@@ -113,7 +104,7 @@ def test_a_killer_dies_in_the_end(stage: Stage) -> None:
 
         (letter,) = eventually(dead, "it dies", 200.0)
         assert (letter.timer_id, letter.reason, letter.attempts) == ("killer", "attempts", 4)
-        assert attempts(stage, "killer") == [1, 2, 3, 4]
+        assert stage.attempts("killer") == [1, 2, 3, 4]
         assert stage.journal.ended().keys() == {"killer", *neighbours}
         operator.purge()
 
@@ -130,7 +121,7 @@ def test_a_relay_that_dies_with_the_last_attempt(stage: Stage) -> None:
     with Operator(relay) as operator:
         (letter,) = eventually(operator.dead, "it is buried", 200.0)
         assert (letter.reason, letter.attempts) == ("attempts", 1)
-        assert attempts(stage, "held") == [1]
+        assert stage.attempts("held") == [1]
         operator.purge()
 
 

@@ -42,11 +42,6 @@ def pushed(stage: Stage, relay: Relay, *options: str) -> Application:
     return stage.application(relay, TOPIC, "--listen", socket(stage), *options)
 
 
-def attempts(stage: Stage, timer_id: str) -> list[int]:
-    """Those that the relay reported, in the order of the handler's own count."""
-    return [event.attempt for event in stage.journal.starts(timer_id)]
-
-
 BY_CALL = pytest.mark.parametrize(
     "options", [(), ("--one-by-one",)], ids=["DeliverBatch", "an application with Deliver only"]
 )
@@ -93,7 +88,7 @@ def test_a_killer_runs_up_attempts(stage: Stage) -> None:
         application.revive()
     gate.touch()
     stage.wait_empty(TOPIC)
-    assert attempts(stage, "killer") == [1, 2, 3, 4]
+    assert stage.attempts("killer") == [1, 2, 3, 4]
 
 
 @BY_CALL
@@ -111,7 +106,7 @@ def test_a_death_under_many(stage: Stage, options: tuple[str, ...]) -> None:
 
     def began() -> set[str]:
         """Those whose handlers have written that they started: they do so after the receipt."""
-        return {name for name in names if attempts(stage, name)}
+        return {name for name in names if stage.attempts(name)}
 
     eventually(lambda: len(began()) == 3, "and they have started")
     first = began()
@@ -119,7 +114,7 @@ def test_a_death_under_many(stage: Stage, options: tuple[str, ...]) -> None:
     gate.touch()
     application.revive()
     stage.wait_empty(TOPIC)
-    assert {name: attempts(stage, name) for name in names} == {
+    assert {name: stage.attempts(name) for name in names} == {
         name: [1, 2] if name in first else [1] for name in names
     }
 

@@ -63,8 +63,8 @@ class ColdWorld:
         return write
 
     def write_many(self, count: int, due: str, size: int = 0, late: str = "false") -> Write:
-        """The same for `t0` and so on; `due` is an expression of `id`, payloads are so many bytes. Those of
-        rows that are `late` by an expression say so, for a line that holds what carries `LATE`."""
+        """The same for `t0` and so on; `due` is an expression of `id`, each payload has `size` bytes. Rows
+        for which the expression `late` is true carry `LATE`, so that a line can hold them."""
         head, body = envelope.encode(b"", {}, "").hex(), "78" * size
         rows = self.spark.range(count).selectExpr(
             f"'{self.topic}' as topic",

@@ -209,11 +209,7 @@ def run_job(
             found = _datasets(name, read or {}, written or {}, topics_read, topics_written)
             told = stack.enter_context(_lineage[0].of(name, found))
         summary = job.run(name, work, running)
-        unmet = (
-            []
-            if summary.problems
-            else list(filter(None, (each.unmet(summary.document()) for each in _expected)))
-        )
+        unmet = [] if summary.problems else _unmet(summary.document())
         summary.problems += unmet
         if told is not None:
             told(summary)
@@ -222,6 +218,10 @@ def run_job(
     for warning in summary.warnings:
         typer.echo(f"relay: {warning}", err=True)
     raise typer.Exit(UNMET if unmet else FAILURE if summary.problems else 0)
+
+
+def _unmet(document: Mapping[str, Any]) -> list[str]:
+    return [problem for each in _expected if (problem := each.unmet(document))]
 
 
 def _datasets(

@@ -16,7 +16,8 @@ from typing import Any
 import typer
 
 from relay.cli.terminal import known_topics, output, tables
-from relay.cli.terminal.exits import BAD_INPUT, FAILURE, NOT_FOUND, OK, fail
+from relay.cli.terminal.confirming import confirm
+from relay.cli.terminal.exits import BAD_INPUT, FAILURE, NOT_FOUND, OK
 from relay.cli.terminal.relay_connection import RelayConnection
 from relay.cli.topics.dead_letter_selection import Selection
 from relay.cli.topics.dead_letters import document
@@ -127,11 +128,6 @@ def purge(connection: RelayConnection, topic: str, selection: Selection, how: Ho
         raise typer.Exit(NOT_FOUND if missing and selection.names else OK)
 
 
-def can_ask() -> bool:
-    """Whether there is a terminal to ask at."""
-    return sys.stdin.isatty()
-
-
 def letters_of(topic: str, count: int) -> str:
     """A number of dead letters, as words of a sentence."""
     return f"{count} dead letter{'' if count == 1 else 's'} of {output.safe(topic)}"
@@ -143,12 +139,12 @@ def _tell_missing(count: int) -> None:
 
 
 def _ask(connection: RelayConnection, topic: str, selection: Selection) -> None:
-    if not can_ask():
-        fail("--yes: is needed without a terminal, since a purge can't be undone", BAD_INPUT)
-    total = connection.call(lambda topics: selection.total(topics, topic))
-    many = "" if selection.names else f" (it has {total} in all)"
-    if not typer.confirm(f"Remove {selection} of {output.safe(topic)}{many} for good?", err=True):
-        fail("nothing was removed", FAILURE)
+    def question() -> str:
+        total = connection.call(lambda topics: selection.total(topics, topic))
+        many = "" if selection.names else f" (it has {total} in all)"
+        return f"Remove {selection} of {output.safe(topic)}{many} for good?"
+
+    confirm(question, reason="a purge can't be undone", refused="nothing was removed")
 
 
 def _run(

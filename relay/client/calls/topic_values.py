@@ -138,7 +138,7 @@ class Forecast:
     """The timers that could be claimed then."""
     leased: int | None
     """The timers that are being delivered, under a lease. None if the topic keeps too many records of leases
-    and retries to look at each (more than 5,000 in a partition): a leased timer is counted then where its
+    and retries to look at each (more than 1,000 in a partition): a leased timer is counted then where its
     lease ends."""
     intervals: tuple[ForecastInterval, ...]
     later: int

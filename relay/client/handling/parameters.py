@@ -108,8 +108,8 @@ def _schema(name: str, parameter: str, hint: Any, known: Schema[Any] | None) -> 
 
 def _hints(handler: Callable[..., Any], name: str) -> _Hints:
     """Return the parameters that have to be filled with their types. A type is a str if its name is not
-    known. Empty if nobody can say what the parameters are. Raises `InvalidArgument` if there is none to fill,
-    or one that is filled by its name only."""
+    known. Empty if the signature can't be read. Raises `InvalidArgument` if there is none to fill, or
+    one that is filled by its name only."""
     try:
         if sys.version_info >= (3, 14):
             from annotationlib import Format

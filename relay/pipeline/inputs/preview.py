@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame
 
 from relay.core.timers import Content
 from relay.pipeline.rows.new_timers import check
-from relay.pipeline.rows.packing import CANCEL, MOVE, SCHEDULE
 from relay.pipeline.rows.reading import RECORD, TEXT, Reading
+from relay.pipeline.rows.rules import OPS
 from relay.store.codec import envelope
 
 SHOWN = 5
@@ -23,7 +23,7 @@ SHOWN = 5
 BYTES = 80
 """The bytes of a payload that are shown."""
 
-_OPS = {CANCEL: "cancel", MOVE: "move", SCHEDULE: "schedule"}
+_WORDS = {code: word for word, code in OPS.items()}
 _START = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -71,7 +71,7 @@ def _first(row: Any, reading: Reading) -> First:
     checked = check(row, reading)
     for group in checked.good:
         stored = envelope.decode(group.envelopes[0].as_py())
-        op = "schedule" if group.ops is None else _OPS[int(group.ops[0])]
+        op = "schedule" if group.ops is None else _WORDS[int(group.ops[0])]
         return First(group.topic, group.timer_ids[0].as_py(), int(group.due[0]), stored, op)
     (refused,) = checked.rejects.select(["field", "reason", "file", "line"]).to_pylist()
     return First(refused=refused)

@@ -97,8 +97,8 @@ def datasets(
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """Sends events to a URL, or appends them to a file, a line each. `warn` is told what could not be
-    sent."""
+    """Sends events to a URL, or appends them to a file, a line each. `warn` is called with what
+    could not be sent."""
 
     target: str = field(repr=False)
     warn: Callable[[str], None]
@@ -174,8 +174,7 @@ class _TracedRun:
     def __init__(self, job: str, found: Datasets) -> None:
         self._job, self._found = job, found
         self._id = str(uuid.uuid4())
-        topics = [each.name for each in (*found.read, *found.written) if each.option == TOPIC]
-        self._topic = topics[0] if len(topics) == 1 and topics != ["*"] else ""
+        self._topics = [each.name for each in (*found.read, *found.written) if each.option == TOPIC]
 
     def event(self, kind: str, summary: Summary | None = None, error: str = "") -> dict[str, Any]:
         facets: dict[str, Any] = {}
@@ -185,7 +184,8 @@ class _TracedRun:
             facets["errorMessage"] = _facet(
                 "1-0-1", "ErrorMessageRunFacet", message=error, programmingLanguage="PYTHON"
             )
-        told = summary is not None and not summary.dry_run
+        told = summary if summary is not None and not summary.dry_run else None
+        topic = self._topics[0] if len(self._topics) == 1 and self._topics != ["*"] else ""
         return {
             "eventTime": datetime.now(UTC).isoformat(),
             "producer": PRODUCER,
@@ -194,13 +194,11 @@ class _TracedRun:
             "run": {"runId": self._id, "facets": facets},
             "job": {
                 "namespace": os.environ.get("OPENLINEAGE_NAMESPACE", "relay"),
-                "name": ".".join(filter(None, ("pipeline", self._job, self._topic))),
+                "name": ".".join(filter(None, ("pipeline", self._job, topic))),
                 "facets": {},
             },
-            "inputs": [self._dataset(each, summary if told else None) for each in self._found.read],
-            "outputs": [
-                self._dataset(each, summary if told else None, output=True) for each in self._found.written
-            ],
+            "inputs": [self._dataset(each, told) for each in self._found.read],
+            "outputs": [self._dataset(each, told, output=True) for each in self._found.written],
         }
 
     def _dataset(self, each: Dataset, summary: Summary | None, *, output: bool = False) -> dict[str, Any]:
@@ -212,12 +210,11 @@ class _TracedRun:
         return {"namespace": each.namespace, "name": each.name, "facets": {}, f"{side}Facets": facets}
 
     def _rows(self, each: Dataset, summary: Summary | None) -> int | None:
+        if summary is None or (each.option == TOPIC and len(self._topics) != 1):
+            return None
         names = ROWS.get((self._job, each.option), ())
-        counts = [] if summary is None else [summary.counts[name] for name in names if name in summary.counts]
-        return sum(counts) if counts and not (each.option == TOPIC and not self._alone()) else None
-
-    def _alone(self) -> bool:
-        return sum(each.option == TOPIC for each in (*self._found.read, *self._found.written)) == 1
+        counts = [summary.counts[name] for name in names if name in summary.counts]
+        return sum(counts) if counts else None
 
 
 def _facet(version: str, name: str, **fields: Any) -> dict[str, Any]:

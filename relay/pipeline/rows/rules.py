@@ -21,7 +21,8 @@ from relay.pipeline.rows import packing
 from relay.pipeline.rows.reading import Reading
 
 _SCHEDULE = "schedule"
-_OPS = {_SCHEDULE: packing.SCHEDULE, "cancel": packing.CANCEL, "move": packing.MOVE}
+OPS = {_SCHEDULE: packing.SCHEDULE, "cancel": packing.CANCEL, "move": packing.MOVE}
+"""The words of the column `op`, and the bytes that stand for them."""
 NO_TIME = "due_time: is missing, or not a time"
 
 _PLAIN = r"^[ -z|~]{1,256}$"
@@ -183,11 +184,11 @@ def ops(column: pa.Array, ids: pa.Array, bad: dict[int, str]) -> np.ndarray[Any,
     kinds = pc.fill_null(column, _SCHEDULE).dictionary_encode()
     words = kinds.dictionary.to_pylist()
     codes = kinds.indices.to_numpy(zero_copy_only=False)
-    known = np.array([_OPS.get(word, packing.SCHEDULE) for word in words], dtype=np.uint8)
+    known = np.array([OPS.get(word, packing.SCHEDULE) for word in words], dtype=np.uint8)
     for code, word in enumerate(words):
-        if word not in _OPS:
+        if word not in OPS:
             for n in np.flatnonzero(codes == code).tolist():
-                bad.setdefault(n, f"op: is {word[:100]!r}; give {' or '.join(_OPS)}")
+                bad.setdefault(n, f"op: is {word[:100]!r}; give {' or '.join(OPS)}")
     found: np.ndarray[Any, Any] = known[codes]
     for n in np.flatnonzero((found != packing.SCHEDULE) & ids.is_null().to_numpy(False)).tolist():
         bad.setdefault(n, "timer_id: is missing; a row that cancels or moves a timer needs it")

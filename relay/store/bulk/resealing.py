@@ -76,8 +76,8 @@ class Resealing:  # see 0112
 
     def count(self, topic: str) -> dict[Sealed, Counter[str]]:
         """Count keys of subjects, and contents, by the id of their key, `PLAIN` or `FORGOTTEN`; of contents
-        with subjects' keys it is `SUBJECT`. Raises `StoreError`, and `InvalidField` for a
-        topic that moves for too long."""
+        with subjects' keys it is `SUBJECT`. Raises `StoreError`, and `InvalidField` for a topic that moves
+        for too long."""
         found: dict[Sealed, Counter[str]] = {kind: Counter() for kind in Sealed}
         for _, value in _hash(self._store.server, "subjects", topic):
             found[Sealed.SUBJECTS][FORGOTTEN if value.startswith(TOMBSTONE) else parts_of(value)[0]] += 1
@@ -92,8 +92,8 @@ class Resealing:  # see 0112
 
     def rotate(self, topic: str, contents: Contents, writes: str) -> Rotated:
         """Seal all with the key `writes` that is sealed with another or not at all. What is sealed with a
-        subject's key stays as it is: that key is sealed again. Raises as `count`
-        does, and `StoreRefused` if old contents keep coming, or if somebody else does the same."""
+        subject's key stays as it is: that key is sealed again. Raises as `count` does, and `StoreRefused` if
+        old contents keep coming, or if somebody else does the same."""
         done = Rotated()
         for _ in range(PASSES):
             done.closed.clear()

@@ -47,8 +47,8 @@ class RedisActions:
         """See `ActionStore.append`. One script call. Raises `StoreUnavailable` if Redis is slow.
 
         On one server it does not wait for the caller's durability: the effect comes behind it in the same
-        file and on the same way to the replicas, so who waits for the effect has waited for the entry. A wait
-        of its own would take as long as the effect's. Nodes of a Cluster have a file each.
+        file and on the same way to the replicas, so a wait for the effect is one for the entry, too. A wait
+        of its own would take as long again. Nodes of a Cluster have a file each.
         """
         written = [part for name in WRITTEN if (text := getattr(action, name)) for part in (name, text)]
         level = needed() if self._server.is_cluster else STORED

@@ -206,8 +206,9 @@ class RedisStore:
     def _alike(self, topic: str, settlement: Settlement) -> Sequence[Sequence[str]]:
         """The timers of a settlement, by what is written of them: a sealed content is for one timer."""
         again = settlement.ending.again
-        seals = again is not None and (again.sealed_with or self._contents.seals(topic))
-        if again is None or again.content is None or not seals:
+        if again is None or again.content is None:
+            return [settlement.timer_ids]
+        if not again.sealed_with and not self._contents.seals(topic):
             return [settlement.timer_ids]
         return [[timer_id] for timer_id in settlement.timer_ids]
 
@@ -337,7 +338,9 @@ def _claimed(flat: Sequence[bytes], topic: str, contents: Contents) -> ClaimedTi
         unopened=[closed.get(place) for place in range(len(timer_ids))]
         if closed
         else [None] * len(timer_ids),
-        sealed_with=[subject_key_of(each) or "" for each in flat[2::3]],
+        sealed_with=[subject_key_of(each) or "" for each in flat[2::3]]
+        if contents.subjects is not None
+        else [""] * len(timer_ids),
     )
 
 

@@ -26,8 +26,7 @@ class Subjects:  # see 0116
     async def keep(self, partition: str, names: Sequence[str]) -> list[SubjectKey | None]:
         """The keys of subjects, in the order of their names, None for an empty one. One that has none gets a
         key, which is as durable afterwards as the call needs it. A script call for each 1,000 that are not
-        known. Raises
-        `InvalidField` for a subject that was forgotten, and `StoreError`."""
+        known. Raises `InvalidField` for a subject that was forgotten, and `StoreError`."""
         assert self._known is not None, "only a topic with a keyring has subjects"
         topic = topic_of(partition)
         fields = [name and subject_id(topic, name) for name in names]

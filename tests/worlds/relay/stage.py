@@ -139,6 +139,20 @@ class Stage:
     def _records(self, topic: str) -> list[bytes]:
         return cast("list[bytes]", self.client.hvals(f"timers_leases:{topic}"))
 
+    def attempts(self, timer_id: str) -> list[int]:
+        """The attempts that the relay reported of a timer, in the order in which its handlers began."""
+        return [event.attempt for event in self.journal.starts(timer_id)]
+
+    def let_kill(self, application: Application, topic: str, killer: str, attempt: int, gate: Path) -> None:
+        """Let a handler that waits at the gate kill its application in this attempt; the gate is closed
+        again afterwards. Redis has its receipt by then: one that nobody has read is lost with its stream, and
+        the attempt's number comes again."""
+        eventually(lambda: self.attempts(killer)[attempt - 1 :] == [attempt], "the killer is at work")
+        eventually(lambda: self.is_received(topic, killer), "Redis has its receipt")
+        gate.touch()
+        eventually(lambda: not application.running, "the killer has killed")
+        gate.unlink()
+
     def gate(self, name: str = "gate") -> Path:
         """A file that is not there yet: handlers whose payload names it wait until `touch` opens it."""
         return self.directory / name

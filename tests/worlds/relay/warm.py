@@ -1,4 +1,4 @@
-"""What every relay makes anew as it starts though it is the same in all, made once before the forks.
+"""Builds once, before the forks, what each relay builds at its start and what is the same in all of them.
 
 With it a relay takes 0.08 s of CPU until it serves, without it 0.34 s. The fork server imports it last, and
 nothing else does.
