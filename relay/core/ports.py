@@ -440,6 +440,11 @@ class Places(Protocol):
         is known already, and asks nobody."""
         ...
 
+    def lane(self, topic: str) -> str:
+        """What the topic's calls wait in line for: its place, or the part of that which is held up while the
+        rest of the place answers."""
+        ...
+
     async def ping(self, place: str) -> None:
         """Ask a place for a sign of life. Raises `StoreError`."""
         ...

@@ -12,11 +12,11 @@ from relay.engine.loop_starter import LoopStarter
 
 
 class Lane(Protocol):
-    """What a loop does for the topics of one place."""
+    """What a loop does for the topics of one place, or of a part of it that is held up."""
 
     @property
     def place(self) -> str:
-        """The place that all topics of the lane have."""
+        """What `where` says of all topics of the lane; see `Lanes`."""
         ...
 
     async def run(self) -> None:
@@ -33,8 +33,9 @@ AnyLane = TypeVar("AnyLane", bound=Lane)
 
 
 class Lanes(dict[str, AnyLane]):  # see 0082
-    """The lane of each topic, or of each partition, whose name stands in the topic's stead. All topics of a
-    place share one, which is a task of its own.
+    """The lane of each topic, or of each partition, whose name stands in the topic's stead. All topics of
+    which `where` says the same share one, which is a task of its own: those of a place, without what is held
+    up there (`Places.lane`), or really all of them (`Places.of`).
 
     `lanes[topic]` makes the lane if the topic's place has none yet; `make` is given the place. On one server
     there is one lane. A topic that has another place than before changes its lane, and a lane without topics
@@ -46,9 +47,11 @@ class Lanes(dict[str, AnyLane]):  # see 0082
         places: Places,
         make: Callable[[str], AnyLane],
         ended: Callable[[AnyLane], None] = lambda _: None,
+        *,
+        where: Callable[[str], str] | None = None,
     ) -> None:
         super().__init__()
-        self._places = places
+        self._where = where or places.lane
         self._make = make
         self._ended = ended
         self._by_place: dict[str, AnyLane] = {}
@@ -59,7 +62,7 @@ class Lanes(dict[str, AnyLane]):  # see 0082
         places.changed.append(self.again)
 
     def __missing__(self, topic: str) -> AnyLane:
-        lane = self[topic] = self._at(self._places.of(topic))
+        lane = self[topic] = self._at(self._where(topic))
         return lane
 
     @property
@@ -71,7 +74,7 @@ class Lanes(dict[str, AnyLane]):  # see 0082
         """Let each topic have the lane of its place."""
         self._late = False
         for topic, lane in list(self.items()):
-            place = self._places.of(topic)
+            place = self._where(topic)
             if place != lane.place:
                 other = self._at(place)
                 if lane.leave(topic, other):

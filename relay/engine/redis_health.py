@@ -164,7 +164,10 @@ class RedisHealth:
         self._clock = clock
         self._instruments = instruments
         self._views: Lanes[PlaceHealth] = Lanes(
-            places, lambda place: PlaceHealth(place, places, clock, instruments, jitter), PlaceHealth.forget
+            places,
+            lambda place: PlaceHealth(place, places, clock, instruments, jitter),
+            PlaceHealth.forget,
+            where=places.of,
         )
         self.run = self._views.run
         self._views[""]  # of what belongs to no topic: there is always something to ping

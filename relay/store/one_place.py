@@ -16,6 +16,10 @@ class OnePlace:
         """See `Places.of`."""
         return ""
 
+    def lane(self, topic: str) -> str:
+        """See `Places.lane`."""
+        return ""
+
     async def ping(self, place: str) -> None:
         """See `Places.ping`."""
         await self._ping()

@@ -204,6 +204,32 @@ async def test_outcomes_of_one_place_wait_for_no_other(world: World) -> None:
     assert world.engine._settler.idle
 
 
+async def test_what_is_held_up_in_a_place_holds_up_no_other_topic_there(world: World) -> None:
+    """The race: a slot of a Cluster is on its way, and each call about its topics waits for that. Producers,
+    outcomes and receipts of the other topics of the node go on beside it."""
+    app = await world.app("a", "a2")
+    await world.put("x", topic="a")
+    await world.put("1", "2", topic="a2")
+    await world.advance(5.0)
+    leases = {lease.timer.timer_id: lease for lease in app.take()}
+    world.store.places.hold_up("a")
+    calls = [world.store.hold(verb, topic="a") for verb in ("settle", "schedule")]
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(world.schedule, "y", 60.0, "a")
+        app.end(leases["x"])
+        app.receive(leases["2"])
+        await settle()
+        with anyio.fail_after(10):
+            await world.schedule("3", 60.0, "a2")
+        app.end(leases["1"])
+        await world.advance(0.1)
+        assert set(await world.stored("a2")) == {"2", "3"}
+        assert world.store.count("extend", "a2") == 1
+        assert [held.reached for held in calls] == [1, 1]
+        world.store.open_all()
+    assert world.engine.ready() == []
+
+
 async def test_outcomes_go_to_the_topic_s_new_place(world: World) -> None:
     """The old one does not answer any more. What waited goes at once, but behind what is under way: that
     comes first if it has to be tried again."""

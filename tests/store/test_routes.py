@@ -214,9 +214,10 @@ async def until_given_up(call: Callable[[], Awaitable[object]]) -> None:
 
 
 async def test_a_slot_that_stays_on_its_way(shared: Cluster, server: Server) -> None:
-    """The call waits until its caller gives it up, and then says why; it did nothing."""
+    """The call waits until its caller gives it up, and then says why; it did nothing. Other topics of the
+    node don't stand in line with it meanwhile."""
     source, target = shared.nodes[1], shared.nodes[2]
-    topic = shared.topic_at(source)
+    topic, beside = shared.topic_at(source), shared.topic_at(source)
     await RedisStore(server).schedule(topic, timer())
     async with Server(shared.url, timeout=2.0, write_ttl=2.0) as hasty:
         store = RedisStore(hasty)
@@ -224,10 +225,13 @@ async def test_a_slot_that_stays_on_its_way(shared: Cluster, server: Server) -> 
         shared.begin_move(topic, source, target)
         await until_given_up(lambda: store.schedule(topic, timer("b")))
         await until_given_up(lambda: store.get(topic, "a"))
+        places = hasty.places
+        assert places.lane(topic) != places.lane(beside) == places.of(beside) == places.of(topic)
         while shared.carry(topic, source, target):
             pass
         shared.end_move(topic, target)
         assert await store.get(topic, "b") is None
+        assert places.lane(topic) == places.of(topic) != places.of(beside)
         await store.cancel(topic, ["a"])
 
 

@@ -133,7 +133,9 @@ class ClockWatch:  # see 0088
     """
 
     def __init__(self, places: Places, clocks: ServerClocks, clock: Clock, stepped: Stepped) -> None:
-        self._lanes = Lanes(places, lambda place: PlaceClock(place, clocks, clock, self._at, stepped))
+        self._lanes = Lanes(
+            places, lambda place: PlaceClock(place, clocks, clock, self._at, stepped), where=places.of
+        )
         self.run = self._lanes.run
 
     def watch(self, partition: str) -> None:

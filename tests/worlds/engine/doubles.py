@@ -160,6 +160,13 @@ class GatedPlaces:
         self.changed: list[Callable[[], None]] = []
         self._doors = doors
         self._of: dict[str, str] = {}
+        self._held_up: set[str] = set()
+
+    def hold_up(self, topic: str) -> None:
+        """Let a topic's calls have to wait while its place answers others."""
+        self._held_up.add(topic)
+        for changed in self.changed:
+            changed()
 
     def put(self, **places: str) -> None:
         """Let topics have these places from now on."""
@@ -169,6 +176,9 @@ class GatedPlaces:
 
     def of(self, topic: str) -> str:
         return self._of.get(topic, "")
+
+    def lane(self, topic: str) -> str:
+        return f"{self.of(topic)} {topic}" if topic in self._held_up else self.of(topic)
 
     async def ping(self, place: str) -> None:
         async def alive() -> None:

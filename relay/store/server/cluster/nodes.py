@@ -110,7 +110,16 @@ class Cluster:  # see 0081
 
     def of(self, topic: str) -> str:
         """See `Places.of`; empty while the Cluster was not asked, and for a slot that no node has."""
-        return self.topology.of(slot_of(self._keys.channel(topic) if topic else self._keys.topics))
+        return self.topology.of(self._slot(topic))
+
+    def lane(self, topic: str) -> str:
+        """See `Places.lane`; a slot that is on its way is a part of its own."""
+        slot = self._slot(topic)
+        place = self.topology.of(slot)
+        return f"{place} {slot}" if self.topology.is_held_up(slot) else place
+
+    def _slot(self, topic: str) -> int:
+        return slot_of(self._keys.channel(topic) if topic else self._keys.topics)
 
     async def ping(self, place: str) -> None:
         """See `Places.ping`. One that fails has the Cluster looked at: the node may have been replaced, and

@@ -64,6 +64,8 @@ class Way:  # see 0081 and 0085
         if monotonic() + self._wait >= deadline:
             kind = GivenUp if isinstance(self.refusal, MOVING) else StoreUnavailable
             raise kind(f"the Cluster could not take the call in time: {self.refusal}") from self.refusal
+        if self._slot is not None and isinstance(self.refusal, MOVING):
+            self._slots.hold_up(self._slot)
         wait, self._wait = self._wait, min(2 * self._wait, LONGEST_WAIT)
         return wait
 

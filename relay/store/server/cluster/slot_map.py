@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from time import monotonic
 from typing import Any
 
 from redis.crc import key_slot
@@ -19,6 +20,8 @@ from relay.store.server.scripts import Argument
 
 SLOTS = 16_384
 
+HELD_UP = 10.0
+"""Seconds after its last refusal for which a slot counts as held up, unless it is found in another place."""
 
 NO_CLUSTER = "the server is not a node of a Cluster: name it in redis.url with redis:// in the place of redis+cluster://"
 
@@ -54,6 +57,8 @@ class SlotMap:
         """Whether there was a reason for a look since the last one began."""
         self.trouble: Exception = RedisConnectionError("the Cluster was not asked yet")
         """Why the last look came to nothing: redis-py's `ConnectionError`, or `UnfitServer`."""
+        self._held_up: dict[int, float] = {}
+        """Slots on their way that a call has waited for, with the instant of the last wait (monotonic)."""
         self._reasons: list[str] = []
         self._is_single = False
 
@@ -77,9 +82,21 @@ class SlotMap:
     def learn(self, slot: int, place: str) -> None:
         """Note where a node says that one slot is, and that a look may find more that is new."""
         moved, self._slots[slot] = self._slots[slot] != place, place
+        if moved:
+            self._held_up.pop(slot, None)
         self.doubt()
         if moved:
             self._changed()
+
+    def hold_up(self, slot: int) -> None:
+        """Note that a call waits because the slot is on its way."""
+        known, self._held_up[slot] = slot in self._held_up, monotonic()
+        if not known:
+            self._changed()
+
+    def is_held_up(self, slot: int) -> bool:
+        """Whether calls about the slot have to wait, while its node answers others."""
+        return slot in self._held_up
 
     def doubt(self, trouble: str = "") -> None:
         """Note that there is a reason for a look; `trouble` is the place that gave it."""
@@ -111,7 +128,11 @@ class SlotMap:
         self.places = [each for each in dict.fromkeys((*self.places, *slots)) if each in found]
         self.anywhere = place if place in found else self.places[0]
         self._put_last(place)
-        if slots != self._slots or is_sharded != self.is_sharded:
+        late = monotonic() - HELD_UP
+        free = [n for n, since in self._held_up.items() if slots[n] != self._slots[n] or since < late]
+        for slot in free:
+            del self._held_up[slot]
+        if free or slots != self._slots or is_sharded != self.is_sharded:
             self._slots, self.is_sharded = slots, is_sharded
             self._changed()
         return True
