@@ -37,7 +37,7 @@ RUN python3 -m venv --without-pip /opt/relay \
  && find /opt/relay -type d \( -name tests -o -name test \) -prune -exec rm -rf {} + \
  && /opt/relay/bin/python -c 'from pathlib import Path; from relay.pipeline.spark.java import from_pip; from_pip(Path("/opt/java"))' \
  && /opt/java/bin/java -version \
- && HOME=/tmp JAVA_HOME=/opt/java SPARK_LOCAL_IP=127.0.0.1 /opt/relay/bin/relay pipeline jars
+ && HOME=/tmp JAVA_HOME=/opt/java SPARK_LOCAL_IP=127.0.0.1 /opt/relay/bin/relay pipeline jars --s3
 
 # ------------------------------------------------------------------- pipeline: the image of `relay pipeline`
 #   docker build --target pipeline --tag relay-pipeline:0.1.0 .

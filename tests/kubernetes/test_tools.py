@@ -22,8 +22,10 @@ COMMANDS = ("python", "ruff", "mypy", "lint-imports", "buf")
 def make_test(where: Path, *, require_all: str) -> Ran:
     """`make test` in a clone whose programs only say that they run, on a machine where no tool can be had."""
     shutil.copy(ROOT / "Makefile", where)
-    for name in ("pyproject.toml", "constraints.txt", "tools/kube_requirements.txt", "tools/kube_tools.py"):
-        (where / name).parent.mkdir(exist_ok=True)
+    files = ("pyproject.toml", "constraints.txt", "tests/pipeline/moto.txt")
+    compiled = "relay/pipeline/spark/S3LogStore.java"
+    for name in (*files, compiled, "tools/kube_requirements.txt", "tools/kube_tools.py"):
+        (where / name).parent.mkdir(exist_ok=True, parents=True)
         (where / name).touch()
     for venv, stamp in ((".venv", "stamp-test"), (".venv-pipeline", "stamp")):
         (where / venv / "bin").mkdir(parents=True)

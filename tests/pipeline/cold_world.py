@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from relay.core.instants import SECOND
@@ -17,8 +18,6 @@ from relay.store.codec import envelope
 from relay.store.keys import KeyNames
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import DataFrame, SparkSession
 
     from tests.servers import RunningServer
@@ -32,8 +31,8 @@ OPTIONS = SweepOptions(horizon=2 * HOUR, lock=2 * SECOND)
 class ColdWorld:
     """One topic that rests in one store; `at` is the time by the clock of Redis as the test began."""
 
-    def __init__(self, spark: SparkSession, server: RunningServer, path: Path, topic: str) -> None:
-        self.spark, self.topic, self.path = spark, topic, path
+    def __init__(self, spark: SparkSession, server: RunningServer, path: Path | str, topic: str) -> None:
+        self.spark, self.topic, self.path = spark, topic, Path(path)
         self.server, self.target = server, Target(server.url)
         self.cold = ColdStore(spark, str(path))
         self.raw = server.client()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from tests.keyspace import Keyspace
     from tests.pipeline.cold_world import ColdWorld
+    from tests.pipeline.object_store import ObjectStore
     from tests.pipeline.standalone import Cluster
     from tests.servers import RunningServer
 
@@ -75,6 +76,20 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
     with Cluster(tmp_path_factory.mktemp("cluster")) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def store(spark: SparkSession) -> Iterator[ObjectStore]:
+    """An object store that the suite's session knows, with the credentials that others find in the
+    environment."""
+    from tests.pipeline.object_store import CREDENTIALS, ObjectStore
+
+    java: Any = spark.sparkContext._jsc
+    with ObjectStore() as store:
+        secrets = zip(("fs.s3a.access.key", "fs.s3a.secret.key"), CREDENTIALS.values(), strict=True)
+        for name, value in {**store.hadoop, **dict(secrets)}.items():
+            java.hadoopConfiguration().set(name, value)
+        yield store
 
 
 @pytest.fixture

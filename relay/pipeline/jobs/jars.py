@@ -1,4 +1,4 @@
-"""The job `jars`: Delta's jars come into a folder."""
+"""The job `jars`: the jars of Delta, and of S3, come into a folder."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from relay.pipeline.jobs.job import translated
 from relay.pipeline.spark import delta
 
 
-def run(into: Path | None, conf: Mapping[str, str]) -> list[Path]:
+def run(into: Path | None, conf: Mapping[str, str], *, for_s3: bool = False) -> list[Path]:
     """Fetch them with Spark's `conf`; return where they are. `into` is Spark's own folder by default. Raises
     `JobFailed`."""
     try:
-        return delta.fetch(into or delta.jars_of_spark(), conf)
+        return delta.fetch(into or delta.jars_of_spark(), conf, for_s3=for_s3)
     except (PySparkException, Py4JError, OSError) as failure:
         raise translated(failure) from failure

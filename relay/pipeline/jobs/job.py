@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from relay.core import errors
 from relay.core.errors import ServiceError, StoreUnavailable
 from relay.pipeline.jobs.cluster import NO_PATHS, Paths, check_workers
+from relay.pipeline.spark import s3
 from relay.pipeline.spark.java import NoJava
 from relay.pipeline.spark.java_log import JavaLog
 from relay.pipeline.spark.session import session
@@ -153,6 +154,9 @@ def translated(failure: Exception) -> JobFailed:
     if ours:
         kind = getattr(errors, ours[1], None)
         return JobFailed(ours[2], kind if isinstance(kind, type) and issubclass(kind, ServiceError) else None)
+    of_s3 = s3.explained(text)
+    if of_s3 is not None:
+        return JobFailed(of_s3)
     python = _LAST_OF_PYTHON.findall(text) if "Traceback" in text else []
     if python:
         return JobFailed(f"{python[-1][0]}: {python[-1][1]}")

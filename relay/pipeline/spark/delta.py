@@ -20,13 +20,18 @@ from pyspark.find_spark_home import _find_spark_home
 from pyspark.sql import SparkSession
 
 from relay.core.errors import InvalidField
+from relay.pipeline.spark import s3
 
 EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 EXTENSIONS, PACKAGES, EXCLUDES = "spark.sql.extensions", "spark.jars.packages", "spark.jars.excludes"
 
 # What Delta's coordinates bring beside these two jars is in Spark, or for catalogs that Relay does not use.
-_IN_SPARK = "com.*:*,commons-*:*,io.airlift:*,io.delta:delta-kernel*,io.unitycatalog:*,javax.*:*,org.*:*"
+_NOT_OF_ORG = "com.*:*,commons-*:*,io.airlift:*,io.delta:delta-kernel*,io.unitycatalog:*,javax.*:*"
+_IN_SPARK = f"{_NOT_OF_ORG},org.*:*"
+
+OURS = ("io.delta_", "org.apache.hadoop_", "org.reactivestreams_", "org.wildfly.", "software.amazon.")
+"""The groups of the jars that are kept."""
 
 SETTINGS = {
     # For logs of a few thousand files: Delta's defaults, 50 and 10,000, start as many tasks for each look.
@@ -73,26 +78,31 @@ def require(spark: SparkSession) -> None:
         )
 
 
-def fetch(into: Path, given: Mapping[str, str]) -> list[Path]:
-    """Fetch Delta's two jars from Maven into a folder, by Spark's own means and with its `given` settings;
-    return their places there. Raises Spark's errors."""
+def fetch(into: Path, given: Mapping[str, str], *, for_s3: bool = False) -> list[Path]:
+    """Fetch Delta's two jars, and with `for_s3` those of S3A and of our log store, into a folder: from Maven,
+    by Spark's own means and with its `given` settings. Return their places there. Raises Spark's errors."""
     from relay.pipeline.spark.session import session
 
     with tempfile.TemporaryDirectory() as cache:
-        settings = {PACKAGES: coordinates(), EXCLUDES: _IN_SPARK, "spark.jars.ivy": cache, **given}
+        settings = {PACKAGES: coordinates(), EXCLUDES: _IN_SPARK, "spark.jars.ivy": cache}
+        if for_s3:
+            settings[PACKAGES] += f",{s3.coordinates(jars_of_spark())}"
+            settings[EXCLUDES] = f"{_NOT_OF_ORG},{s3.EXCLUDED}"
+        settings |= given
         spark = session("jars", master="local[1]", conf=settings)
         try:
             found = spark.sparkContext.getConf().get("spark.jars") or ""
             jars = [Path(unquote(urlsplit(jar).path)) for jar in found.split(",") if jar]
             into.mkdir(parents=True, exist_ok=True)
-            return [_placed(jar, into) for jar in jars if jar.name.startswith("io.delta_")]
+            placed = [_placed(jar, into) for jar in jars if jar.name.startswith(OURS)]
+            return [*placed, s3.compiled(spark, into)] if for_s3 else placed
         finally:
             spark.stop()
 
 
 def _placed(jar: Path, into: Path) -> Path:
     """Copy a jar under its own name, without its group's: whole, or not at all."""
-    place = into / jar.name.removeprefix("io.delta_")
+    place = into / jar.name.partition("_")[2]
     draft = place.with_suffix(".part")
     shutil.copyfile(jar, draft)
     return draft.replace(place)

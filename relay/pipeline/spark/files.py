@@ -13,6 +13,8 @@ from urllib.parse import urlsplit
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
+from relay.pipeline.spark import s3
+
 RENAMES = {"hdfs", "viewfs", "webhdfs", "ofs"}
 """The file systems in which a rename refuses to replace. In object stores a file appears whole when it is
 closed."""
@@ -22,9 +24,10 @@ _AT_ONCE = 16
 
 class Files:
     """The files under a folder, by names relative to it. Methods raise the errors of Hadoop's file
-    systems."""
+    systems; and `InvalidField` is raised for a folder on S3 that the session must not write to."""
 
     def __init__(self, spark: SparkSession, root: str) -> None:
+        s3.require(spark, root)
         self._jvm: Any = spark._jvm
         conf = spark._jsparkSession.sessionState().newHadoopConf()
         self._fs = self._path(root).getFileSystem(conf)
@@ -36,10 +39,13 @@ class Files:
 
     def names(self, folder: str) -> list[str]:
         """List a folder, sorted; empty if there is none."""
-        path = self._path(self.at(folder))
-        if not self._fs.exists(path):
+        try:
+            listed = self._fs.listStatus(self._path(self.at(folder)))
+        except Py4JJavaError as failure:
+            if not _is_missing(failure):
+                raise
             return []
-        return sorted(status.getPath().getName() for status in self._fs.listStatus(path))
+        return sorted(status.getPath().getName() for status in listed)
 
     def age(self, name: str, now: float) -> float:
         """Return the seconds since a file was changed; `now` is in unix seconds. It is 0 if the store doesn't
@@ -50,10 +56,12 @@ class Files:
 
     def read(self, name: str) -> str | None:
         """Read a small file's text; None if there is no file."""
-        path = self._path(self.at(name))
-        if not self._fs.exists(path):
+        try:
+            stream = self._fs.open(self._path(self.at(name)))
+        except Py4JJavaError as failure:
+            if not _is_missing(failure):
+                raise
             return None
-        stream = self._fs.open(path)
         try:
             return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream)).decode()
         finally:
@@ -72,11 +80,13 @@ class Files:
                 return True
             self._fs.delete(draft, False)
             return False
+        if scheme == s3.SCHEME:
+            made = self._jvm.relay.S3LogStore.create(self._fs, self._path(target), text.encode())
+            return bool(made)
         try:
             self._write(self._path(target), text)
         except Py4JJavaError as failure:
-            kind = str(failure.java_exception.getClass().getName())
-            if "FileAlreadyExists" in kind or "RemoteFileChanged" in kind:  # the latter from S3, at the end
+            if "FileAlreadyExists" in str(failure.java_exception.getClass().getName()):
                 return False
             raise
         return True
@@ -94,6 +104,11 @@ class Files:
 
     def _path(self, text: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(text)
+
+
+def _is_missing(failure: Py4JJavaError) -> bool:
+    """Whether a file is not there. To look before would be one more request."""
+    return "FileNotFoundException" in str(failure.java_exception.getClass().getName())
 
 
 def head(spark: SparkSession, file: str, most: int) -> bytes:

@@ -10,7 +10,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from relay.pipeline.spark import delta
+from relay.core.errors import InvalidField
+from relay.pipeline.spark import delta, s3
 from relay.pipeline.spark.java import java_home
 from relay.pipeline.spark.java_log import JavaLog
 
@@ -46,8 +47,14 @@ def session(
     """Return the session of the job `name`: the current one, or a new one.
 
     `master` is Spark's; None means that of spark-submit, or `local[*]`. `conf` overrides our defaults. `log`
-    takes the standard error of a JVM that is started here. Raises `NoJava`.
+    takes the standard error of a JVM that is started here. Raises `NoJava`; `InvalidField` for Spark Connect.
     """
+    if (master or os.environ.get("SPARK_REMOTE", "")).startswith("sc://"):
+        raise InvalidField(
+            "master",
+            "is a Spark Connect server, and a job calls Delta Lake in its own driver: give a cluster, such as"
+            " spark://host:7077, and unset SPARK_REMOTE",
+        )
     active = SparkSession.getActiveSession()
     if active is None:
         with log.inherited() if log else nullcontext():
@@ -69,7 +76,8 @@ def _start(name: str, master: str | None, conf: Mapping[str, str]) -> SparkSessi
     if not submitted:
         builder = builder.master(master or "local[*]")
     with_delta = delta.conf(conf, submitted=submitted)
-    for key, value in {**(_DEFAULTS if local else {}), **_ALWAYS, **conf, **with_delta}.items():
+    defaults = {**(_DEFAULTS if local else {}), **s3.SETTINGS, **_ALWAYS}
+    for key, value in {**defaults, **conf, **with_delta}.items():
         builder = builder.config(key, value)
     started: SparkSession = builder.getOrCreate()
     return started
