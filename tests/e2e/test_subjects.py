@@ -22,11 +22,12 @@ from tests.worlds.waiting import PATIENCE, eventually
 ANN, BEN = "ann@example.org", "ben@example.org"
 
 
-def post(relay: Relay, path: str, body: Any) -> Any:
+def post(relay: Relay, path: str, body: Any, method: str = "POST") -> Any:
     request = urllib.request.Request(
         f"http://{relay.api}{path}",
         json.dumps(body).encode(),
         {"content-type": "application/json"},
+        method=method,
     )
     with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
         return json.loads(answer.read())
