@@ -123,6 +123,10 @@ class SubjectKeys:  # see 0116
             return known.value
         return wrapped(self._keyring, topic, field, os.urandom(KEY_BYTES))
 
+    def has(self, topic: str, field: str) -> bool:
+        """Whether Redis had a key of a known subject, or a tombstone."""
+        return self._known[topic, field].value is not None
+
     def to_seal(self, topic: str, field: str) -> SubjectKey:
         """The key of a subject. Raises `SubjectForgotten`, and `InvalidField` if this keyring does not open
         it."""
