@@ -69,7 +69,7 @@ ONE_TIME = [
     *({"required": [name], **without(*chain(*BESIDE_DEBOUNCE))} for name in ("debounce", "debounce_sec")),
 ]
 ONE_WORD = {"not": {"required": ["mode", "on_conflict"]}}
-SOMETIMES = ("payload", "headers", "content_type", "message")
+SOMETIMES = ("payload", "headers", "content_type", "message", "seal_with")
 """Fields of what is read that a listing leaves out."""
 
 PROBLEMS = {

@@ -13,6 +13,8 @@
 --         its one run, so up to its last entry it has each letter that is there; and as many as there are means the same.
 -- Race    a topic whose dead letters are trimmed at each death: the oldest of the copy go here, TRIMMED of them at most. To
 --         compare all, as reseal/drop.lua does, would take long enough for the next to go.
+-- Race    a letter that was the newest has gone, and the clock of Redis has stepped back: the next death must not get its id,
+--         which stands in journals. So the copy takes over the last id that was given.
 -- Full    the first write is a delete.
 
 local bad = wrong_type()
@@ -38,5 +40,9 @@ if redis.call('XLEN', copy) - 1 ~= redis.call('XLEN', dead) then
 end
 if copied ~= last[1] then return answer('BEHIND') end
 redis.call('XDEL', copy, '0-1')
+local about = redis.call('XINFO', 'STREAM', dead)
+for n = 1, #about, 2 do
+  if about[n] == 'last-generated-id' then redis.call('XSETID', copy, about[n + 1]) end
+end
 redis.call('RENAME', copy, dead)
 return answer('OK')

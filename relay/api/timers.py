@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from itertools import islice
 from typing import Protocol
 
 from relay.api import replies, translate
@@ -76,7 +75,9 @@ class TimerCalls:  # see 0046
         if result.change is Change.GONE:
             raise TimerNotFound.of(topic, timer_id)
         level = self._engine.durability(topic, asked)
-        return service.ScheduleResponse(**replies.scheduled(topic, timer_id, result, level))
+        return service.ScheduleResponse(
+            **replies.scheduled(topic, timer_id, result, level, request.timer.seal_with)
+        )
 
     async def schedule_batch(
         self, request: service.ScheduleBatchRequest, trace: Mapping[str, str]
@@ -97,11 +98,11 @@ class TimerCalls:  # see 0046
         results = replies.ScheduleResults(lambda topic: self._engine.durability(topic, asked))
 
         def answer(part: slice) -> None:
-            for topic, timer_id, result in islice(outcomes, part.stop - part.start):
+            for spec, (topic, timer_id, result) in zip(request.timers[part], outcomes, strict=False):
                 if isinstance(result, ServiceError):
                     results.refuse(result)
                 else:
-                    results.add(topic, timer_id, result)
+                    results.add(topic, timer_id, result, spec.seal_with)
             results.join()
 
         await _by_stretches(self._answering, count, answer)
@@ -121,6 +122,8 @@ class TimerCalls:  # see 0046
         outcomes = columns.outcomes(results[topic])
         level = self._engine.durability(topic, asked)
         response = service.ScheduleColumnsResponse(reached=replies.reached(level))
+        if request.seal_with:
+            response.sealed_with_subject = True
         await _by_stretches(self._answering, count, lambda part: tell(response, outcomes[part]))
         return response
 

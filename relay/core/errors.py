@@ -3,6 +3,7 @@
     RelayError
     ├── InvalidField           bad input; names the field and says what to do
     │   ├── RuleOver           a recurrence's rule has fired for the last time
+    │   ├── SubjectForgotten   a content is to be sealed for a subject that was forgotten
     │   └── UnknownCalendar    a rule names a calendar that does not exist
     ├── Unauthenticated        what the caller showed proves nothing
     ├── KeysAway               the keys of an issuer have never been fetched; try again
@@ -78,6 +79,10 @@ class InvalidField(ServiceError):
 
 class RuleOver(InvalidField):
     """The rule of a recurrence has fired for the last time."""
+
+
+class SubjectForgotten(InvalidField):
+    """A content is to be sealed for a subject that was forgotten."""
 
 
 class UnknownCalendar(InvalidField):

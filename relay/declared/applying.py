@@ -13,7 +13,7 @@ import anyio
 from relay.api.errors import kind
 from relay.api.recurring.calendars import CalendarCalls, message
 from relay.api.recurring.calls import RecurrenceCalls
-from relay.core.errors import InvalidField, RuleOver, ServiceError
+from relay.core.errors import InvalidField, RuleOver, ServiceError, SubjectForgotten
 from relay.declared.reading import Declared
 from relay.settings.problems import SettingsError
 from relay.v1 import recurrence_service_pb2 as pb
@@ -51,7 +51,8 @@ async def apply(declared: Declared, calls: RecurrenceCalls, calendar_calls: Cale
     like this already stays as it is, and what no entry names is left alone. When this returns, what was put
     has the durability of its topic.
 
-    A rule that has ended is passed over with a warning: a file that still has it must not stop a relay.
+    A rule that has ended is passed over with a warning, and so is a subject that was forgotten: a file that
+    still has it must not stop a relay.
     Raises `SettingsError` for an entry that a topic's policy forbids, or whose calendar does not exist.
     """
     results: Counter[str] = Counter()
@@ -73,6 +74,12 @@ async def apply(declared: Declared, calls: RecurrenceCalls, calendar_calls: Cale
                 "a recurrence is not put, since its rule is over: remove it from the file",
                 extra={"entry": entry.place, "reason": entry.problem(failure)},
             )
+        except SubjectForgotten as failure:
+            results["forgotten"] += 1
+            log.warning(
+                "a recurrence is not put, since its subject was forgotten: remove it from the file",
+                extra={"entry": entry.place, "reason": entry.problem(failure)},
+            )
         else:
             results[WORDS[answer.result]] += 1
     for topic, entry in {entry.spec.topic: entry for entry in declared.recurrences}.items():
@@ -82,12 +89,13 @@ async def apply(declared: Declared, calls: RecurrenceCalls, calendar_calls: Cale
 
 
 async def _insist(entry: Placed, call: Callable[[], Awaitable[T]]) -> T:
-    """Call until Redis takes it. Raises `SettingsError`, `RuleOver`, and what is not mended by time."""
+    """Call until Redis takes it. Raises `SettingsError`, `RuleOver`, `SubjectForgotten`, and what is not
+    mended by time."""
     pause = FIRST_PAUSE
     while True:
         try:
             return await call()
-        except RuleOver:
+        except (RuleOver, SubjectForgotten):
             raise
         except InvalidField as failure:
             raise SettingsError([entry.problem(failure)]) from None

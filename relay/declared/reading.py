@@ -133,7 +133,7 @@ def _read(place: str, each: Any) -> Entry:
 
 def check(spec: pb.RecurrenceSpec) -> Recurrence:
     """Check and translate all but what depends on a topic's policy. Raises `InvalidField`."""
-    wanted = values.wanted(spec, validate.MOST_PAYLOAD_BYTES)
+    wanted = values.wanted(spec, validate.MOST_PAYLOAD_BYTES, sealed=True)
     compile_rule(wanted.rule)
     return wanted
 

@@ -116,7 +116,7 @@ class RecurrenceRule(_message.Message):
     def __init__(self, cron: _Optional[str] = ..., rrule: _Optional[str] = ..., every: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., anchor_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., zone: _Optional[str] = ..., gap: _Optional[_Union[GapPolicy, str]] = ..., fold: _Optional[_Union[FoldPolicy, str]] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., leave_out: _Optional[_Iterable[str]] = ..., calendars: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RecurrenceSpec(_message.Message):
-    __slots__ = ("topic", "recurrence_id", "rule", "payload", "headers", "content_type", "overlap", "catch_up", "catch_up_window", "jitter", "expire_after", "max_runs")
+    __slots__ = ("topic", "recurrence_id", "rule", "payload", "headers", "content_type", "overlap", "catch_up", "catch_up_window", "jitter", "expire_after", "max_runs", "seal_with")
     class HeadersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -136,6 +136,7 @@ class RecurrenceSpec(_message.Message):
     JITTER_FIELD_NUMBER: _ClassVar[int]
     EXPIRE_AFTER_FIELD_NUMBER: _ClassVar[int]
     MAX_RUNS_FIELD_NUMBER: _ClassVar[int]
+    SEAL_WITH_FIELD_NUMBER: _ClassVar[int]
     topic: str
     recurrence_id: str
     rule: RecurrenceRule
@@ -148,10 +149,11 @@ class RecurrenceSpec(_message.Message):
     jitter: _duration_pb2.Duration
     expire_after: _duration_pb2.Duration
     max_runs: int
-    def __init__(self, topic: _Optional[str] = ..., recurrence_id: _Optional[str] = ..., rule: _Optional[_Union[RecurrenceRule, _Mapping]] = ..., payload: _Optional[bytes] = ..., headers: _Optional[_Mapping[str, str]] = ..., content_type: _Optional[str] = ..., overlap: _Optional[_Union[OverlapPolicy, str]] = ..., catch_up: _Optional[_Union[CatchUpPolicy, str]] = ..., catch_up_window: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., jitter: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., expire_after: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_runs: _Optional[int] = ...) -> None: ...
+    seal_with: str
+    def __init__(self, topic: _Optional[str] = ..., recurrence_id: _Optional[str] = ..., rule: _Optional[_Union[RecurrenceRule, _Mapping]] = ..., payload: _Optional[bytes] = ..., headers: _Optional[_Mapping[str, str]] = ..., content_type: _Optional[str] = ..., overlap: _Optional[_Union[OverlapPolicy, str]] = ..., catch_up: _Optional[_Union[CatchUpPolicy, str]] = ..., catch_up_window: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., jitter: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., expire_after: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_runs: _Optional[int] = ..., seal_with: _Optional[str] = ...) -> None: ...
 
 class Recurrence(_message.Message):
-    __slots__ = ("spec", "version", "next_time", "last_timer_id", "last_time", "last_waits", "runs", "left_out", "buffered_time", "pause_time", "pause_note", "tzdata", "to_fill", "missing_calendars", "content_withheld")
+    __slots__ = ("spec", "version", "next_time", "last_timer_id", "last_time", "last_waits", "runs", "left_out", "buffered_time", "pause_time", "pause_note", "tzdata", "to_fill", "missing_calendars", "content_withheld", "forgotten")
     class LeftOutEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -174,6 +176,7 @@ class Recurrence(_message.Message):
     TO_FILL_FIELD_NUMBER: _ClassVar[int]
     MISSING_CALENDARS_FIELD_NUMBER: _ClassVar[int]
     CONTENT_WITHHELD_FIELD_NUMBER: _ClassVar[int]
+    FORGOTTEN_FIELD_NUMBER: _ClassVar[int]
     spec: RecurrenceSpec
     version: int
     next_time: _timestamp_pb2.Timestamp
@@ -189,7 +192,8 @@ class Recurrence(_message.Message):
     to_fill: int
     missing_calendars: _containers.RepeatedScalarFieldContainer[str]
     content_withheld: bool
-    def __init__(self, spec: _Optional[_Union[RecurrenceSpec, _Mapping]] = ..., version: _Optional[int] = ..., next_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_timer_id: _Optional[str] = ..., last_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_waits: bool = ..., runs: _Optional[int] = ..., left_out: _Optional[_Mapping[str, int]] = ..., buffered_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., pause_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., pause_note: _Optional[str] = ..., tzdata: _Optional[str] = ..., to_fill: _Optional[int] = ..., missing_calendars: _Optional[_Iterable[str]] = ..., content_withheld: bool = ...) -> None: ...
+    forgotten: bool
+    def __init__(self, spec: _Optional[_Union[RecurrenceSpec, _Mapping]] = ..., version: _Optional[int] = ..., next_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_timer_id: _Optional[str] = ..., last_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_waits: bool = ..., runs: _Optional[int] = ..., left_out: _Optional[_Mapping[str, int]] = ..., buffered_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., pause_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., pause_note: _Optional[str] = ..., tzdata: _Optional[str] = ..., to_fill: _Optional[int] = ..., missing_calendars: _Optional[_Iterable[str]] = ..., content_withheld: bool = ..., forgotten: bool = ...) -> None: ...
 
 class PutRecurrenceRequest(_message.Message):
     __slots__ = ("recurrence", "if_version", "durability", "note")
@@ -204,14 +208,16 @@ class PutRecurrenceRequest(_message.Message):
     def __init__(self, recurrence: _Optional[_Union[RecurrenceSpec, _Mapping]] = ..., if_version: _Optional[int] = ..., durability: _Optional[str] = ..., note: _Optional[str] = ...) -> None: ...
 
 class PutRecurrenceResponse(_message.Message):
-    __slots__ = ("recurrence", "result", "reached")
+    __slots__ = ("recurrence", "result", "reached", "sealed_with_subject")
     RECURRENCE_FIELD_NUMBER: _ClassVar[int]
     RESULT_FIELD_NUMBER: _ClassVar[int]
     REACHED_FIELD_NUMBER: _ClassVar[int]
+    SEALED_WITH_SUBJECT_FIELD_NUMBER: _ClassVar[int]
     recurrence: Recurrence
     result: PutResult
     reached: str
-    def __init__(self, recurrence: _Optional[_Union[Recurrence, _Mapping]] = ..., result: _Optional[_Union[PutResult, str]] = ..., reached: _Optional[str] = ...) -> None: ...
+    sealed_with_subject: bool
+    def __init__(self, recurrence: _Optional[_Union[Recurrence, _Mapping]] = ..., result: _Optional[_Union[PutResult, str]] = ..., reached: _Optional[str] = ..., sealed_with_subject: bool = ...) -> None: ...
 
 class GetRecurrenceRequest(_message.Message):
     __slots__ = ("topic", "recurrence_id")

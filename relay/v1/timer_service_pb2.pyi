@@ -48,18 +48,20 @@ class ScheduleRequest(_message.Message):
     def __init__(self, timer: _Optional[_Union[_timer_pb2.TimerSpec, _Mapping]] = ..., mode: _Optional[_Union[ScheduleMode, str]] = ..., condition: _Optional[_Union[_timer_pb2.Condition, _Mapping]] = ..., on_conflict: _Optional[_Union[OnConflict, str]] = ..., durability: _Optional[str] = ...) -> None: ...
 
 class ScheduleResponse(_message.Message):
-    __slots__ = ("timer", "replaced", "result", "delivery_under_way", "reached")
+    __slots__ = ("timer", "replaced", "result", "delivery_under_way", "reached", "sealed_with_subject")
     TIMER_FIELD_NUMBER: _ClassVar[int]
     REPLACED_FIELD_NUMBER: _ClassVar[int]
     RESULT_FIELD_NUMBER: _ClassVar[int]
     DELIVERY_UNDER_WAY_FIELD_NUMBER: _ClassVar[int]
     REACHED_FIELD_NUMBER: _ClassVar[int]
+    SEALED_WITH_SUBJECT_FIELD_NUMBER: _ClassVar[int]
     timer: _timer_pb2.Timer
     replaced: bool
     result: _timer_pb2.ChangeResult
     delivery_under_way: bool
     reached: str
-    def __init__(self, timer: _Optional[_Union[_timer_pb2.Timer, _Mapping]] = ..., replaced: bool = ..., result: _Optional[_Union[_timer_pb2.ChangeResult, str]] = ..., delivery_under_way: bool = ..., reached: _Optional[str] = ...) -> None: ...
+    sealed_with_subject: bool
+    def __init__(self, timer: _Optional[_Union[_timer_pb2.Timer, _Mapping]] = ..., replaced: bool = ..., result: _Optional[_Union[_timer_pb2.ChangeResult, str]] = ..., delivery_under_way: bool = ..., reached: _Optional[str] = ..., sealed_with_subject: bool = ...) -> None: ...
 
 class ScheduleBatchRequest(_message.Message):
     __slots__ = ("timers", "mode", "on_conflict", "durability")
@@ -139,7 +141,7 @@ class ScheduleColumnsRequest(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., timer_ids: _Optional[_Iterable[str]] = ..., payloads: _Optional[_Iterable[bytes]] = ..., due_times_us: _Optional[_Iterable[int]] = ..., delays_us: _Optional[_Iterable[int]] = ..., headers: _Optional[_Mapping[str, str]] = ..., content_type: _Optional[str] = ..., mode: _Optional[_Union[ScheduleMode, str]] = ..., on_conflict: _Optional[_Union[OnConflict, str]] = ..., debounce: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., at_most: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., spread: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., durability: _Optional[str] = ..., seal_with: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ScheduleColumnsResponse(_message.Message):
-    __slots__ = ("due_times_us", "results", "errors", "deliveries_under_way", "reached")
+    __slots__ = ("due_times_us", "results", "errors", "deliveries_under_way", "reached", "sealed_with_subject")
     class ErrorsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -152,12 +154,14 @@ class ScheduleColumnsResponse(_message.Message):
     ERRORS_FIELD_NUMBER: _ClassVar[int]
     DELIVERIES_UNDER_WAY_FIELD_NUMBER: _ClassVar[int]
     REACHED_FIELD_NUMBER: _ClassVar[int]
+    SEALED_WITH_SUBJECT_FIELD_NUMBER: _ClassVar[int]
     due_times_us: _containers.RepeatedScalarFieldContainer[int]
     results: _containers.RepeatedScalarFieldContainer[_timer_pb2.ChangeResult]
     errors: _containers.MessageMap[int, ItemError]
     deliveries_under_way: _containers.RepeatedScalarFieldContainer[int]
     reached: str
-    def __init__(self, due_times_us: _Optional[_Iterable[int]] = ..., results: _Optional[_Iterable[_Union[_timer_pb2.ChangeResult, str]]] = ..., errors: _Optional[_Mapping[int, ItemError]] = ..., deliveries_under_way: _Optional[_Iterable[int]] = ..., reached: _Optional[str] = ...) -> None: ...
+    sealed_with_subject: bool
+    def __init__(self, due_times_us: _Optional[_Iterable[int]] = ..., results: _Optional[_Iterable[_Union[_timer_pb2.ChangeResult, str]]] = ..., errors: _Optional[_Mapping[int, ItemError]] = ..., deliveries_under_way: _Optional[_Iterable[int]] = ..., reached: _Optional[str] = ..., sealed_with_subject: bool = ...) -> None: ...
 
 class CancelRequest(_message.Message):
     __slots__ = ("topic", "timer_id", "condition", "durability")

@@ -468,3 +468,26 @@ def test_one_by_one() -> None:
     before = kept(overlap=Overlap.ALLOW, catch_up=CatchUp.ALL)
     made = turn(before, minutes(), START + 9 * MINUTE, "", one_by_one=True)
     assert (len(made.occurrences), made.standing.next) == (1, START + MINUTE)
+
+
+@pytest.mark.parametrize("paused", [None, START])
+def test_a_recurrence_whose_subject_was_forgotten_ends(paused: int | None) -> None:
+    """Nothing comes any more. What has passed is counted, also what was kept back or waited to be filled in,
+    in as many turns as it takes; behind them no look follows."""
+    filling = (Filling((1, 2, 3), 2, START), Filling((4,), 3, START))
+    standing = Standing(
+        1, START, last="r@before", buffered=START - 2, held=START - 1, filling=filling, paused=paused
+    )
+    current = StoredRecurrence(
+        Recurrence("r", Rule(every=MINUTE), catch_up=CatchUp.ALL), standing, True, b"", forgotten=True
+    )
+    now = START + (MOST + 9) * MINUTE
+    first = turn(current, minutes(), now, "")
+    assert (names(first), first.cancel) == ([], "")
+    assert first.standing.left_out == {LeftOut.FORGOTTEN: 2 + 4 + MOST}
+    assert first.standing.next == look_at(first.standing, now) == START + MOST * MINUTE
+    rest = [Nominal(START + MOST * MINUTE, 0, left_out="gap"), *minutes(START + (MOST + 1) * MINUTE)]
+    second = turn(replace(current, standing=first.standing), rest, now, "")
+    assert second.standing.left_out == {LeftOut.FORGOTTEN: 2 + 4 + MOST + 9, LeftOut.GAP: 1}
+    assert (names(second), second.standing.next, look_at(second.standing, now)) == ([], None, None)
+    assert second.standing.settled == now

@@ -22,11 +22,12 @@ from tests.worlds.waiting import PATIENCE, eventually
 ANN, BEN = "ann@example.org", "ben@example.org"
 
 
-def post(relay: Relay, path: str, body: Any) -> Any:
+def post(relay: Relay, path: str, body: Any, method: str = "POST") -> Any:
     request = urllib.request.Request(
         f"http://{relay.api}{path}",
         json.dumps(body).encode(),
         {"content-type": "application/json"},
+        method=method,
     )
     with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
         return json.loads(answer.read())
@@ -63,10 +64,14 @@ def test_one_subject_is_forgotten_and_the_other_is_not(stage: Stage) -> None:
             told = client.schedule_batch([*columns, spec])
             assert [each.error for each in told] == [None] * 4
             timer = {"delay_sec": 3600, "timer_id": f"{name}-http", "message": {}, "seal_with": who}
-            post(relay, f"{http}/timers", timer)
+            assert post(relay, f"{http}/timers", timer)["sealed_with_subject"] is True
             typed = ("schedule", TOPIC, "--in", "1h", "--id", f"{name}-typed", "--seal-with", who)
             assert command(*typed, "--payload", "{}", "--target", relay.target).code == 0
         producer.schedule(TOPIC, "nobody's", {}, delay=3600)
+        mixed = [{"delay_sec": 3600, "timer_id": "gone", "seal_with": who} for who in ("", BEN, "")]
+        told = post(relay, f"{http}/timers:batch", {"timers": mixed})["results"]
+        assert [each["scheduled"].get("sealed_with_subject") for each in told] == [None, True, None]
+        client.cancel(TOPIC, "gone")
         stage.application(relay, TOPIC)
         eventually(lambda: stage.client.xlen(f"timers_dead:{TOPIC}") == 2, "both are dead")
         keyring(stage, "k2", "k1")

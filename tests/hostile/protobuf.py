@@ -64,7 +64,7 @@ def _rows(data: bytes) -> None:
 
 def _recurrence(data: bytes) -> None:
     spec = _message(recurrences.RecurrenceSpec, data)
-    compile_rule(values.wanted(spec, LIMIT).rule)
+    compile_rule(values.wanted(spec, LIMIT, sealed=True).rule)
 
 
 def _json(data: bytes) -> None:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 DUE = 4_000_000_000 * SECOND
 COUNTS = dict.fromkeys(("empty_files", *schedule_job.COUNTS), 0)
-THERE = "there are topic, timer_id, due_time, payload, headers, content_type, expire_time, op, version"
+THERE = "there are topic, timer_id, due_time, payload, headers, content_type, expire_time, seal_with, op, version"
 MIDNIGHT = 3_786_912_000 * SECOND  # 2090-01-01
 
 
@@ -160,7 +160,6 @@ def test_times_of_every_kind(spark: SparkSession, sql: str, unit: str | None, du
         (Source("times", "table", columns={"due_time": "eta"}), "source: .*eta"),
         (Source("times", "table", columns={"due_time": "due time"}), "source: .*"),
         (Source("times", "table", columns={"due": "1"}), "map: due is not a column of a timer"),
-        (Source("subjects", "table"), "seal_with: is a column there, and loads don't seal by subject"),
         (Source("none", "table"), "source: .*none"),
         (Source("/nowhere/x"), "format: can't be told"),
         (Source("/nowhere/x.csv"), "source: .*PATH_NOT_FOUND"),
@@ -169,7 +168,6 @@ def test_times_of_every_kind(spark: SparkSession, sql: str, unit: str | None, du
 def test_what_can_not_be_mapped(spark: SparkSession, source: Source, said: str) -> None:
     """Is told with its name, before anything is done."""
     spark.sql("select 1 as due_time").createOrReplaceTempView("times")
-    spark.sql("select 1 as due_time, 'ann' as seal_with").createOrReplaceTempView("subjects")
     with pytest.raises(InvalidField, match=said):
         rows_of(spark, source)
 

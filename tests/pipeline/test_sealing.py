@@ -13,17 +13,12 @@ from pyspark.errors import PySparkException
 
 from relay.core.errors import InvalidField
 from relay.core.instants import SECOND
-from relay.core.timers import NewTimer
 from relay.pipeline.cold.sweep import TopicRefused
 from relay.pipeline.inputs.sources import Source
 from relay.pipeline.jobs import job
-from relay.pipeline.jobs import restore as restore_job
 from relay.pipeline.jobs import schedule as schedule_job
-from relay.pipeline.jobs import snapshot as snapshot_job
 from relay.pipeline.jobs.job import translated
-from relay.pipeline.jobs.restore import Restore
 from relay.pipeline.jobs.schedule import Schedule
-from relay.pipeline.jobs.snapshot import Snapshot
 from relay.pipeline.jobs.sweep import ways
 from relay.pipeline.spark.redis_target import Target, TopicRules
 from relay.pipeline.timers_source import TimersDataSource
@@ -31,7 +26,6 @@ from relay.store.codec import sealed
 from relay.store.codec.contents import Contents
 from relay.store.keys import KeyNames
 from relay.store.server.server import Server
-from relay.store.timeline.redis_store import RedisStore
 from relay.store.timeline.topics import RedisTopics
 from relay.trust.keyring import FileKeyring
 
@@ -47,7 +41,6 @@ if TYPE_CHECKING:
 
 MARK = "confidential-0x5ea1ed"
 DUE = datetime(2090, 1, 1, tzinfo=UTC)
-LATER = 4_000_000_000 * SECOND
 HOUR = 3600 * SECOND
 RULES = TopicRules(sealing=True)
 
@@ -176,27 +169,3 @@ def test_rows_from_before_are_sealed_by_the_sweep_or_stay(world: ColdWorld, keyr
     world.target = Target(world.server.url, own={world.topic: RULES}, keyring=str(keyring))
     assert world.sweep().loaded == 2
     assert opened(keyring, world.topic, held(world.server, world.topic)) == dict.fromkeys("ab", MARK.encode())
-
-
-async def test_a_snapshot_holds_sealed_bytes_and_they_are_restored(
-    spark: SparkSession, valkey: RunningServer, marked: str, keyring: Path, tmp_path: Path
-) -> None:
-    """By jobs without a keyring; nothing of the snapshot has the payload."""
-    redis = Server(valkey.url, connections=1, timeout=60.0)
-    try:
-        store = RedisStore(redis, contents=Contents(FileKeyring(keyring), lambda _: True))
-        await store.schedule(marked, [NewTimer(name, MARK.encode(), due=LATER) for name in "ab"])
-    finally:
-        await redis.aclose()
-    await mark(valkey, marked, keyring)
-    before, out = held(valkey, marked), tmp_path / "out"
-    snapshot = Snapshot(Target(valkey.url), str(out), (marked,))
-    job.run("snapshot", lambda spark, bar: snapshot_job.run(spark, bar, snapshot), job.Running())
-    assert not any(MARK.encode() in file.read_bytes() for file in out.rglob("*") if file.is_file())
-    with valkey.client() as client:
-        client.delete(*KeyNames().of(marked))
-    restore = Restore(Target(valkey.url), str(out))
-    summary = job.run("restore", lambda spark, bar: restore_job.run(spark, bar, restore), job.Running())
-    assert summary.counts["loaded"] == 2
-    assert held(valkey, marked) == before
-    assert opened(keyring, marked, before) == dict.fromkeys("ab", MARK.encode())

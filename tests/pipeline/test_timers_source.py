@@ -234,7 +234,7 @@ ID_AND_DUE = "timer_id string, due_time timestamp"
     [
         ("timer_id string", {}, "due_time: is missing; it has to be a column"),
         (f"{ID_AND_DUE}, nonsense int", {}, "nonsense: is not a column of a timer"),
-        (f"{ID_AND_DUE}, seal_with string", {}, "seal_with: is not a column of a timer"),
+        (f"{ID_AND_DUE}, seal_to string", {}, "seal_to: is not a column of a timer"),
         ("timer_id string, due_time long", {}, "due_time: has the type bigint; give a timestamp"),
         (f"{ID_AND_DUE}, payload long", {}, "payload: has the type bigint"),
         (ID_AND_DUE, {"topic": "a{"}, "topic: contains a brace"),

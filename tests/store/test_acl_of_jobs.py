@@ -26,6 +26,7 @@ from relay.store.bulk.resealing import Resealing, Sealed
 from relay.store.bulk.scanning import cut, read
 from relay.store.bulk.shared_rate import Pace
 from relay.store.bulk.store import BulkStore
+from relay.store.bulk.subjects import BulkSubjects
 from relay.store.codec.contents import Contents
 from relay.store.keys import KeyNames
 from relay.store.partitions.carrying import Carrier
@@ -36,6 +37,7 @@ from relay.store.server.probing.acl import AclJob, rights
 from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
 from relay.store.timeline.subjects import Subjects
+from relay.store.timeline.topics import RedisTopics
 from relay.trust.keyring import FileKeyring
 from tests.servers import RunningServer
 from tests.settlements import end_of
@@ -162,3 +164,34 @@ async def test_sealing_does_with_its_user(server: RunningServer, tmp_path: Path)
         assert Resealing(sealing).count("t") == {kind: {"k1": 1} for kind in Sealed}
         with pytest.raises(StoreRefused):
             sealing.register("t")
+
+
+async def test_subjects_by_their_users(server: RunningServer, tmp_path: Path) -> None:
+    """A relay gives keys, reads with them and forgets. One that only schedules, and a load, give them and
+    read with them."""
+    file = tmp_path / "keyring.yaml"
+    file.write_text(f"write: k0\nkeys: {{k0: {{base64: {'A' * 43}=}}}}")
+    for job in (AclJob.PRODUCER, AclJob.PIPELINE, AclJob.DAEMON):
+        contents = Contents(FileKeyring(file), lambda _: True)
+        url = documented.become(server, rules(Settings(), job), flush=job is AclJob.PRODUCER)
+        if job is AclJob.PIPELINE:
+            with BulkStore(BlockingServer(url)) as bulk:
+                subjects = BulkSubjects(bulk, contents)
+                assert list(subjects.keep("t", ["ann", "ben"])) == ["ann", "ben"]
+                other = BulkSubjects(bulk, Contents(FileKeyring(file)))
+                assert list(other.look("t", ["ann", "cid"])) == ["ann"]
+            continue
+        async with Server(url, connections=2, timeout=60.0) as way:
+            store, topics = RedisStore(way, contents=contents), RedisTopics(way, contents=contents)
+            await store.schedule("t", [NewTimer("a", b"x", due=1, seal_with="ann")])
+            reader = RedisStore(way, contents=Contents(FileKeyring(file)))
+            found = await reader.get("t", "a")
+            assert found is not None
+            assert found.payload == b"x"
+            if job is AclJob.PRODUCER:
+                continue
+            assert await topics.forget_subject("t", "ann")
+            request = ClaimRequest(limit=3, lease=30 * SECOND, nonce=N1, max_bytes=1 << 20)
+            (claimed,) = (await store.claim("t", request)).timers
+            assert claimed.unopened is not None
+            assert claimed.unopened.forgotten

@@ -64,6 +64,10 @@ class RecurrenceKeeper(Protocol):  # see 0095
         """Return the topic's limit."""
         ...
 
+    def seals(self, topic: str) -> bool:
+        """Return whether the contents of the topic's timers are sealed."""
+        ...
+
     def durably(self, topic: str, asked: Durability) -> AbstractContextManager[Durability]:
         """See `Engine.durably`."""
         ...
@@ -103,9 +107,12 @@ class RecurrenceCalls:
                 )
             if result is not Put.UNCHANGED:
                 action.after = brief.recurrence(kept)
-        return pb.PutRecurrenceResponse(
+        response = pb.PutRecurrenceResponse(
             recurrence=self._shown(topic, kept), result=PUTS[result], reached=replies.reached(level)
         )
+        if wanted.seal_with:
+            response.sealed_with_subject = True
+        return response
 
     @contextmanager
     def _nearest_withheld(self) -> Iterator[None]:
@@ -126,7 +133,8 @@ class RecurrenceCalls:
         """Check and translate a recurrence, which has its topic beside it. Raises `InvalidField`, whose field
         is one of the spec, such as `rule.cron`."""
         topic = self._engine.admit("topic", spec.topic)
-        return topic, values.wanted(spec, self._engine.max_payload_bytes(topic))
+        limit, sealed = self._engine.max_payload_bytes(topic), self._engine.seals(topic)
+        return topic, values.wanted(spec, limit, sealed=sealed)
 
     async def get(self, request: pb.GetRecurrenceRequest) -> pb.GetRecurrenceResponse:
         """Read a recurrence. Raises `RecurrenceNotFound`."""

@@ -104,8 +104,8 @@ def fields_of(path: str) -> Generator[None, None, None]:
 # Messages to values
 
 
-def wanted(spec: pb.RecurrenceSpec, max_payload_bytes: int) -> Recurrence:
-    """Check and translate what is to recur, but for its topic."""
+def wanted(spec: pb.RecurrenceSpec, max_payload_bytes: int, *, sealed: bool) -> Recurrence:
+    """Check and translate what is to recur, but for its topic, which is `sealed` or not."""
     catch_up = _policy("catch_up", spec.catch_up, CATCH_UPS, pb.CatchUpPolicy)
     return Recurrence(
         recurrence_id=name(spec.recurrence_id),
@@ -119,6 +119,7 @@ def wanted(spec: pb.RecurrenceSpec, max_payload_bytes: int) -> Recurrence:
         jitter=_jitter(spec),
         expires_after=_expires_after(spec),
         max_runs=_max_runs(spec),
+        seal_with=validate.seal_with(spec.seal_with, sealed=sealed),
     )
 
 
@@ -251,10 +252,10 @@ def backfill_overlap(request: pb.BackfillRecurrenceRequest) -> Overlap | None:
 def recurrence(
     topic: str, kept: StoredRecurrence, *, brief: bool = False, missing: Sequence[str] = ()
 ) -> pb.Recurrence:
-    """A recurrence as it stands; a brief one has neither payload nor headers. `missing` are calendars that
-    its rule names and that do not exist."""
+    """A recurrence as it stands; a brief one has neither payload nor headers, and does not name its subject.
+    `missing` are calendars that its rule names and that do not exist."""
     standing = kept.standing
-    return pb.Recurrence(
+    message = pb.Recurrence(
         spec=_spec(topic, kept.recurrence, brief),
         version=standing.version,
         next_time=moment(standing.next),
@@ -270,6 +271,9 @@ def recurrence(
         tzdata=standing.tzdata,
         missing_calendars=missing,
     )
+    if kept.forgotten:
+        message.forgotten = True
+    return message
 
 
 def _spec(topic: str, wanted: Recurrence, brief: bool) -> pb.RecurrenceSpec:
@@ -286,6 +290,7 @@ def _spec(topic: str, wanted: Recurrence, brief: bool) -> pb.RecurrenceSpec:
         jitter=span(wanted.jitter or None),
         expire_after=span(wanted.expires_after),
         max_runs=wanted.max_runs,
+        seal_with="" if brief else wanted.seal_with,
     )
 
 

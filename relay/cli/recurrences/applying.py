@@ -24,7 +24,7 @@ SIGNS = {CREATE: "+", REPLACE: "~", DELETE: "-", COMPARE: "?"}
 this caller, and of which all else is as the file says: the relay, which is given it again, knows whether it
 differs."""
 
-CONTENT = frozenset({"payload", "message", "headers", "content_type", "content_withheld"})
+CONTENT = frozenset({"payload", "message", "headers", "content_type", "seal_with", "content_withheld"})
 
 
 @dataclass(frozen=True, slots=True)

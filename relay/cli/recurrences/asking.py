@@ -69,6 +69,7 @@ class TypedContent:
     payload_file: Path | None
     headers: tuple[str, ...]
     content_type: str
+    seal_with: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +103,7 @@ def options(rule: TypedRule, content: TypedContent, policies: TypedPolicies) -> 
             "payload": parse.payload(content.payload, content.payload_file),
             "headers": parse.headers(content.headers),
             "content_type": content.content_type,
+            **({"seal_with": content.seal_with} if content.seal_with else {}),
             **_given(overlap=policies.overlap, catch_up=policies.catch_up),
             **_lengths(
                 catch_up_window=policies.catch_up_window,

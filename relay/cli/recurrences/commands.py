@@ -168,6 +168,14 @@ def put(
     content_type: Annotated[
         str, typer.Option("--content-type", help="The payload's media type, such as application/json.")
     ] = "",
+    seal_with: Annotated[
+        str,
+        typer.Option(
+            "--seal-with",
+            metavar="SUBJECT",
+            help="Whom the payload is about; relay seal forget makes it unreadable, and ends the recurrence.",
+        ),
+    ] = "",
     overlap: Annotated[
         Optional[Overlaps],  # noqa: UP045
         typer.Option("--overlap", help="What happens while the last one has not ended. Default: skip."),
@@ -219,7 +227,7 @@ def put(
 
     closed = (tuple(leave_out or ()), tuple(calendar or ()))
     rule = asking.TypedRule(cron, rrule, every, anchor, zone, gap, fold, start, end, *closed)
-    content = asking.TypedContent(payload, payload_file, tuple(header or ()), content_type)
+    content = asking.TypedContent(payload, payload_file, tuple(header or ()), content_type, seal_with)
     policies = asking.TypedPolicies(overlap, catch_up, catch_up_window, jitter, expire_after, max_runs)
     options = asking.options(rule, content, policies)
     asking.put(

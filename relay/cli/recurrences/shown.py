@@ -76,6 +76,7 @@ def document(found: RecurrenceInfo) -> dict[str, Any]:
         "pause_note": found.pause_note,
         "tzdata": found.tzdata,
         "missing_calendars": list(found.missing_calendars),
+        **({"forgotten": True} if found.forgotten else {}),
     }
 
 
@@ -97,6 +98,7 @@ def rows(found: Recurrence) -> list[tuple[str, str]]:
         ("paused", pause_of(found)),
         ("time zones", found.tzdata),
         *([("missing", missing(found))] if found.missing_calendars else []),
+        *([("subject", "forgotten: its content is unreadable for good")] if found.forgotten else []),
     ]
 
 
@@ -183,7 +185,7 @@ def _content(found: Recurrence) -> dict[str, Any]:
             pass  # it is not what it says
     elif text is not None and kind.startswith("text/"):
         content = {"message": text}
-    return {**content, "headers": dict(found.headers)}
+    return {**content, "headers": dict(found.headers), "seal_with": found.seal_with}
 
 
 def _given(fields: dict[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import grpc
 
 from relay.client import arguments, errors
-from relay.client.calls.change_values import Meeting, OnConflict, meeting, read_reached
+from relay.client.calls.change_values import Meeting, OnConflict, meeting, not_sealed, read_reached
 from relay.client.calls.channel import SCHEDULE_BATCH, SCHEDULE_COLUMNS
 from relay.client.calls.timer_calls import Pause, Steps, Together, call, retry_backoff
 from relay.client.calls.timer_values import NewTimer, ScheduleResult, say_apart
@@ -129,6 +129,9 @@ class _Batch:
         for place in response.deliveries_under_way:
             told = topic, response.due_times_us[place], response.results[place], True, reached
             results[place] = ScheduleResult(timers[place].timer_id, None, told)
+        if request.seal_with and not response.sealed_with_subject:
+            for place in (place for place, new in enumerate(timers) if new.seal_with):
+                results[place] = ScheduleResult(timers[place].timer_id, not_sealed())
         for place, failure in response.errors.items():
             results[place] = ScheduleResult.refused(timers[place], failure)
         return results

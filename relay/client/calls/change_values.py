@@ -121,6 +121,21 @@ def read_reached(asked: str, reached: str) -> str:
     return reached or "stored"
 
 
+def check_sealed(seal_with: str, *, told: bool) -> None:
+    """Require an answer's word that what names a subject is sealed with that subject's key. Raises
+    `FailedPrecondition` if the relay did not know what was asked."""
+    if seal_with and not told:
+        raise not_sealed()
+
+
+def not_sealed() -> errors.FailedPrecondition:
+    """The error for what is stored and would outlive its subject's key."""
+    return errors.FailedPrecondition(
+        "seal_with: the relay does not know it, and what it has stored is not sealed with the subject's key: "
+        "update the relay, and store it again"
+    )
+
+
 def condition(*, only_if_pending: bool, only_if_due_at: datetime | None) -> timer_pb2.Condition | None:
     """Return the message for the wire; None if nothing is asked for."""
     if not only_if_pending and only_if_due_at is None:

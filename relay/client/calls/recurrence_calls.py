@@ -11,7 +11,7 @@ from datetime import datetime
 from relay.client import arguments, errors
 from relay.client.arguments import Seconds
 from relay.client.calls.backoff import RetryBackoff
-from relay.client.calls.change_values import read_reached
+from relay.client.calls.change_values import check_sealed, read_reached
 from relay.client.calls.channel import (
     BACKFILL,
     DELETE_RECURRENCE,
@@ -86,6 +86,7 @@ def put_spec(
     with _arguments():
         response = yield from call(PUT_RECURRENCE, request, timeout)
     read_reached(durability, response.reached)
+    check_sealed(spec.seal_with, told=response.sealed_with_subject)
     return PutRecurrence.from_response(response)
 
 

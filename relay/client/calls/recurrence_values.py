@@ -94,6 +94,9 @@ class RecurOptions(RuleFields, total=False):
     """An occurrence becomes useless this long after its due time."""
     max_runs: int
     """The number of occurrences after which it has ended; 0 means no limit."""
+    seal_with: str
+    """Whom the payload is about, in a sealed topic. Once this subject is forgotten the recurrence ends, and
+    its payload and headers never open again."""
 
 
 class PutResult(enum.Enum):
@@ -153,7 +156,8 @@ class RecurrenceInfo:
     runs: int
     """How many occurrences there were."""
     left_out: Mapping[str, int]
-    """How many nominal instants had none, by reason: `gap`, `calendar`, `paused`, `overlap`, `catch_up`."""
+    """How many nominal instants had none, by reason: `gap`, `calendar`, `paused`, `overlap`, `catch_up`,
+    `forgotten`."""
     buffered_time: datetime | None
     """The nominal instant whose occurrence is kept until the last one has ended."""
     to_fill: int
@@ -166,6 +170,9 @@ class RecurrenceInfo:
     missing_calendars: tuple[str, ...]
     """Calendars that the rule names and that do not exist: they leave out nothing. Only `get` and `list` tell
     them."""
+    forgotten: bool
+    """Whether its subject was forgotten: its content is unreadable for good, and it ends by its next
+    instant."""
 
     @property
     def paused(self) -> bool:
@@ -184,8 +191,10 @@ class Recurrence(RecurrenceInfo):
 
     payload: bytes = field(repr=False)
     headers: Mapping[str, str] = field(repr=False)
+    seal_with: str = field(default="", repr=False)
+    """The subject with whose key it is sealed; empty for none."""
     content_withheld: bool = False
-    """Whether both are left out because the relay's policy does not let the caller see them."""
+    """Whether all three are left out because the relay's policy does not let the caller see them."""
 
     @classmethod
     def from_proto(cls, recurrence: pb.Recurrence) -> Self:
@@ -283,6 +292,8 @@ def to_spec(topic: str, recurrence_id: str, options: RecurOptions) -> pb.Recurre
     """Return the message for the wire. Raises `InvalidArgument` for what is plainly wrong."""
     check_names(topic, recurrence_id)
     _check_known(options, RecurOptions.__optional_keys__)
+    if subject := _text(options, "seal_with"):
+        arguments.check_name(subject, "seal_with")
     runs = options.get("max_runs", 0)
     arguments.check_count(runs, "max_runs", 0, MAX_RUNS)
     return pb.RecurrenceSpec(
@@ -298,6 +309,7 @@ def to_spec(topic: str, recurrence_id: str, options: RecurOptions) -> pb.Recurre
         jitter=_duration(options, "jitter"),
         expire_after=_duration(options, "expire_after"),
         max_runs=runs,
+        seal_with=subject,
     )
 
 
@@ -459,6 +471,7 @@ def _read(recurrence: pb.Recurrence) -> dict[str, Any]:
         "pause_note": recurrence.pause_note,
         "tzdata": recurrence.tzdata,
         "missing_calendars": tuple(recurrence.missing_calendars),
+        "forgotten": recurrence.forgotten,
     }
 
 
@@ -468,6 +481,7 @@ def _read_whole(recurrence: pb.Recurrence) -> dict[str, Any]:
         **_read(recurrence),
         "payload": spec.payload,
         "headers": dict(spec.headers),
+        "seal_with": spec.seal_with,
         "content_withheld": recurrence.content_withheld,
     }
 

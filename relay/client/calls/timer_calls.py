@@ -21,6 +21,7 @@ from relay.client.calls.change_values import (
     ChangeResult,
     OnConflict,
     TimerChange,
+    check_sealed,
     condition,
     meeting,
     read_reached,
@@ -199,6 +200,7 @@ def schedule(
     request = pb.ScheduleRequest(timer=new.to_proto(), condition=required, durability=durability, **said)
     response = yield from call(SCHEDULE, request, timeout)
     read_reached(durability, response.reached)
+    check_sealed(new.seal_with, told=response.sealed_with_subject)
     return ScheduledTimer.from_response(response)
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple, Self, TypeAlias, TypedDict
 
 from relay.client import arguments, errors
 from relay.client.arguments import Seconds
-from relay.client.calls.change_values import ChangeResult, OnConflict, read_result
+from relay.client.calls.change_values import ChangeResult, OnConflict, not_sealed, read_result
 from relay.v1 import timer_pb2, timer_service_pb2
 
 
@@ -377,6 +377,8 @@ class ScheduleResult(NamedTuple):
     def from_proto(cls, new: NewTimer, result: timer_service_pb2.ScheduleResult) -> Self:
         """Read the message from the wire."""
         if result.WhichOneof("result") == "scheduled":
+            if new.seal_with and not result.scheduled.sealed_with_subject:
+                return cls(new.timer_id, not_sealed())
             return cls(new.timer_id, None, result.scheduled)
         return cls.refused(new, result.error)
 

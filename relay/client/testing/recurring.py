@@ -83,6 +83,10 @@ class MemoryRecurring:
         """See `RecurrenceKeeper.max_payload_bytes`."""
         return self._policies.largest(topic)
 
+    def seals(self, topic: str) -> bool:
+        """Take subjects in every topic."""
+        return True
+
     @contextmanager
     def durably(self, topic: str, asked: Durability) -> Iterator[Durability]:
         """Answer what was asked for: what is in memory is as durable as can be."""

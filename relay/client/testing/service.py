@@ -127,7 +127,8 @@ class MemoryService:
         limit = self._policy.max_payload_bytes
         level = translate.durability(request.durability)
         new = translate.new_timer(spec, timer_id, limit, trace, said=said, condition=condition, sealed=True)
-        return pb.ScheduleResponse(**replies.scheduled(topic, timer_id, self._put(topic, new), level))
+        result = self._put(topic, new)
+        return pb.ScheduleResponse(**replies.scheduled(topic, timer_id, result, level, spec.seal_with))
 
     def _put(self, topic: str, new: NewTimer) -> Scheduled:
         (result,) = at_once(self._store.schedule(topic, [new], max_waiting=self._policy.max_waiting))
@@ -164,6 +165,8 @@ class MemoryService:
         columns = RequestColumns(request, limit, dict(trace_context.inject()), sealed=True)
         level = translate.durability(request.durability)
         response = pb.ScheduleColumnsResponse(reached=replies.reached(level))
+        if request.seal_with:
+            response.sealed_with_subject = True
         columns.read(slice(0, len(request.timer_ids)))
         tell(response, columns.outcomes([self._outcome(topic, new) for new in columns.timers]))
         return response

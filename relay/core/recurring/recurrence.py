@@ -36,7 +36,8 @@ class LeftOut(Enum):
 
     GAP and CALENDAR are the rule's own reasons: the zone has no such local time, or a calendar leaves the day
     out. PAUSED: the recurrence was. OVERLAP: the occurrence before had not ended. CATCH_UP: it had passed,
-    and a later one stands for it, or it was too old.
+    and a later one stands for it, or it was too old. FORGOTTEN: nobody can read any more what the occurrence
+    would have held.
     """
 
     GAP = "gap"
@@ -44,6 +45,7 @@ class LeftOut(Enum):
     PAUSED = "paused"
     OVERLAP = "overlap"
     CATCH_UP = "catch_up"
+    FORGOTTEN = "forgotten"
 
 
 class Put(Enum):
@@ -65,7 +67,8 @@ class Recurrence:
 
     Each occurrence has the payload and the headers. It is due at its nominal instant, or up to `jitter`
     later, and is not delivered any more `expires_after` its due time. `window` is that of `catch_up`; None
-    means that of `WINDOWS`. After `max_runs` occurrences the recurrence has ended; 0 means no limit.
+    means that of `WINDOWS`. After `max_runs` occurrences the recurrence has ended; 0 means no limit. The
+    content is sealed with the key of the subject `seal_with`, if that is not empty.
     """
 
     recurrence_id: str
@@ -79,6 +82,7 @@ class Recurrence:
     jitter: int = 0
     expires_after: int | None = None
     max_runs: int = 0
+    seal_with: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,13 +149,15 @@ class StoredRecurrence:
     """A recurrence as the store keeps it.
 
     `stands`: its last occurrence has not ended. `stamp` is the standing as it is stored: a change is made
-    only if that is still there.
+    only if that is still there. `forgotten`: its subject was, so that its content is unreadable for good, and
+    empty here, and so is the subject's name.
     """
 
     recurrence: Recurrence
     standing: Standing
     stands: bool
     stamp: bytes
+    forgotten: bool = False
 
 
 @dataclass(frozen=True, slots=True)

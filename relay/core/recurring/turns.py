@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, takewhile
 
 from relay.core.instants import SECOND, spread_of
 from relay.core.recurring.nominal import Nominal, write_instant
@@ -52,6 +52,8 @@ def turn(
 ) -> Turn:
     """What is to become of a recurrence at `now`. `nominals` are the instants of its rule that are not
     settled; they are read as far as needed. `one_by_one`: there is no room for several occurrences."""
+    if kept.forgotten:
+        return _ended(kept, nominals, now, tzdata)
     most = _most(kept.recurrence, one_by_one=one_by_one)
     making = _Making(kept, now)
     making.take_buffered()
@@ -76,6 +78,22 @@ def turn(
     making.fill_in()
     settled = now if is_last else passed[-1].instant
     made = making.turn(None if following is None else following.instant, tzdata)
+    return replace(made, standing=replace(made.standing, settled=max(settled, kept.standing.settled)))
+
+
+def _ended(kept: StoredRecurrence, nominals: Iterable[Nominal], now: int, tzdata: str) -> Turn:  # see 0114
+    """The end of a recurrence whose subject was forgotten: nothing comes any more, and each instant that has
+    passed, or was kept back, is counted."""
+    making = _Making(kept, now)
+    making.give_up()
+    passed = list(islice(takewhile(lambda each: each.instant <= now, nominals), MOST + 1))
+    for nominal in passed[:MOST]:
+        making.leave_out(
+            nominal.instant, LeftOut(nominal.left_out) if nominal.left_out else LeftOut.FORGOTTEN
+        )
+    following = passed[MOST].instant if len(passed) > MOST else None
+    settled = now if following is None else passed[MOST - 1].instant
+    made = making.turn(following, tzdata)
     return replace(made, standing=replace(made.standing, settled=max(settled, kept.standing.settled)))
 
 
@@ -171,6 +189,13 @@ class _Making:  # see 0093
         else:
             self.fire(instant)
         self.buffered = None
+
+    def give_up(self) -> None:
+        """Leave out all that was kept back."""
+        kept_back = [each for each in (self.buffered, self.held) if each is not None]
+        for instant in (*kept_back, *(each for filling in self.filling for each in filling.nominals)):
+            self.leave_out(instant, LeftOut.FORGOTTEN)
+        self.buffered, self.held, self.filling = None, None, []
 
     def hold(self, nominal: Nominal) -> None:
         """Keep an instant that is the latest so far until it is known whether a later one has passed, behind

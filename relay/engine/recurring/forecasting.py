@@ -57,7 +57,8 @@ def with_occurrences(found: Forecast, window: Window, calendars: KnownCalendars)
     began, end = monotonic(), found.since + window.horizon
     counts, unread, until = [0] * window.intervals, found.unread, min(end, found.until or end)
     ahead: list[tuple[int, int, bool, Iterator[_Coming]]] = []
-    for number, kept in enumerate(sorted(found.recurrences, key=_next)):
+    readable = (each for each in found.recurrences if not each.forgotten)
+    for number, kept in enumerate(sorted(readable, key=_next)):
         if monotonic() - began > LONGEST:
             until = min(until, max(_next(kept), found.since))
             break

@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from relay.core.dispatch import Dispatch
 from relay.core.durability import needed
 from relay.core.errors import (
+    ContentSealed,
     InvalidField,
     OtherVersion,
     RecurrenceNotFound,
@@ -179,7 +180,8 @@ class Recurrences:
         instants that have passed by then are those of the old rule.
 
         With `if_version`, only if the recurrence has that version; 0 means that there is none. `intends` is
-        told what stands, before each try to change it. Raises `InvalidField`, `OtherVersion`.
+        told what stands, before each try to change it. Raises `InvalidField`, `SubjectForgotten`,
+        `OtherVersion`.
         """
         self._check_overlap(topic, wanted.overlap)
         result = Put.CREATED
@@ -194,7 +196,7 @@ class Recurrences:
                 following = await self._first(topic, wanted.rule, now)
                 await intends(None)
                 return _Change(wanted, Standing(1, following, settled=now, tzdata=TZDATA), "put")
-            if wanted == kept.recurrence:
+            if wanted == kept.recurrence and not kept.forgotten:
                 result = Put.UNCHANGED
                 return None
             result = Put.REPLACED
@@ -303,24 +305,25 @@ class Recurrences:
 
     async def pause(self, topic: str, recurrence_id: str, note: str = "") -> StoredRecurrence:
         """Let no occurrence come until `resume`; instants that pass are counted. One that is paused gets the
-        note. Raises `RecurrenceNotFound`."""
+        note. Raises `RecurrenceNotFound`, and `ContentSealed` if its subject was forgotten."""
 
         async def change(kept: StoredRecurrence | None, now: int) -> _Change | None:
-            standing = _there(topic, recurrence_id, kept).standing
+            found = _readable(topic, recurrence_id, kept)
+            standing = found.standing
             if standing.paused is not None and standing.note == note:
                 return None
             since = now if standing.paused is None else standing.paused
             paused = replace(standing, version=standing.version + 1, paused=since, note=note)
-            return _Change(_there(topic, recurrence_id, kept).recurrence, paused, "paused")
+            return _Change(found.recurrence, paused, "paused")
 
         return await self._changed(topic, recurrence_id, change, pauses=True)
 
     async def resume(self, topic: str, recurrence_id: str) -> StoredRecurrence:
         """End a pause. One that is settled more than `MOST_AHEAD`, by a clock that was wrong, goes on from
-        now, whether or not it is paused. Raises `RecurrenceNotFound`."""
+        now, whether or not it is paused. Raises as `pause` does."""
 
         async def change(kept: StoredRecurrence | None, now: int) -> _Change | None:
-            found = _there(topic, recurrence_id, kept)
+            found = _readable(topic, recurrence_id, kept)
             standing = found.standing
             if standing.paused is None and not _is_ahead(standing, now):
                 return None
@@ -356,7 +359,7 @@ class Recurrences:
 
     async def trigger(self, topic: str, recurrence_id: str) -> str:
         """Make an occurrence now, beside the rule. Return its timer_id; empty if the one before has not
-        ended and is in its way. Raises `RecurrenceNotFound`."""
+        ended and is in its way. Raises as `pause` does."""
 
         async def make(kept: StoredRecurrence, now: int) -> Turn:
             return triggered(kept, now)
@@ -377,7 +380,7 @@ class Recurrences:
         """Make occurrences for all nominal instants of the rule from `since` to before `until`, at most
         `MOST_FILLED`, whatever has come of these before; the next one is due `apart` microseconds after the
         one before. With another `overlap` than ALLOW, which the recurrence's own is unless one is given, the
-        next one comes when the one before has ended as well. Raises `RecurrenceNotFound`, `InvalidField`."""
+        next one comes when the one before has ended as well. Raises as `pause` does, and `InvalidField`."""
         filled: list[int] = []
         if overlap is not None:
             self._check_overlap(topic, overlap)
@@ -417,7 +420,7 @@ class Recurrences:
             most = share(self._layouts, partition, self._policies(partition).max_waiting)
             for _ in range(TRIES):
                 now, found = await self._store.get(partition, recurrence_id)
-                made = await make(_there(topic, recurrence_id, found), now)
+                made = await make(_readable(topic, recurrence_id, found), now)
                 self._tickers.follow(topic)
                 (word,) = await self._store.turn(partition, [made], now, max_waiting=most)
                 if word is Turned.FULL:
@@ -523,6 +526,15 @@ def _there(topic: str, recurrence_id: str, kept: StoredRecurrence | None) -> Sto
     if kept is None:
         raise RecurrenceNotFound.of(topic, recurrence_id)
     return kept
+
+
+def _readable(topic: str, recurrence_id: str, kept: StoredRecurrence | None) -> StoredRecurrence:
+    """A recurrence that can be kept with another standing, as that writes its content again."""
+    found = _there(topic, recurrence_id, kept)
+    if found.forgotten:
+        problem = f"the subject of recurrence {recurrence_id!r} was forgotten, and it ends"
+        raise ContentSealed(f"{problem}; delete it, or put it with another content")
+    return found
 
 
 def _instants(rule: Rule, calendars: KnownCalendars, since: int, until: int) -> list[int]:

@@ -19,7 +19,6 @@ import pyarrow.parquet as pq
 from relay.core.errors import InvalidField, WrongKeyType
 from relay.pipeline.inputs.files_found import all_empty
 from relay.pipeline.inputs.sources import CSV, FORMATS, JSON, TABLE, UNITS, Source, check_map
-from relay.pipeline.rows.columns import NO_SUBJECTS, SEAL_WITH
 from relay.pipeline.spark.redis_target import Target
 from relay.settings import Settings
 from relay.store.examine import foreign_types
@@ -180,8 +179,6 @@ def _columns(file: Path, kind: str, options: Mapping[str, str]) -> list[str] | N
 def _check_columns(source: Source, names: list[str]) -> None:
     """Check that needed columns exist, and those that a mapping names as they are. Raises `InvalidField`."""
     there = {name.lower() for name in names}
-    if SEAL_WITH in there:
-        raise InvalidField(SEAL_WITH, NO_SUBJECTS)
     for name, expression in source.columns.items():
         bare = expression.strip()
         if _NAME.fullmatch(bare) and bare.lower() not in there | _WORDS:

@@ -36,6 +36,7 @@ class First:
     due: int = 0
     content: Content | None = None
     op: str = "schedule"
+    seal_with: str = ""
     refused: dict[str, Any] | None = None
 
     def document(self, zone: str) -> dict[str, Any]:
@@ -54,6 +55,7 @@ class First:
             "payload_start": _start(self.content.payload),
             "content_type": self.content.content_type,
             "headers": dict(self.content.headers),
+            **({"seal_with": self.seal_with} if self.seal_with else {}),
         }
 
 
@@ -72,7 +74,8 @@ def _first(row: Any, reading: Reading) -> First:
     for group in checked.good:
         stored = envelope.decode(group.envelopes[0].as_py())
         op = "schedule" if group.ops is None else _WORDS[int(group.ops[0])]
-        return First(group.topic, group.timer_ids[0].as_py(), int(group.due[0]), stored, op)
+        subject = "" if group.subjects is None else group.subjects[0]
+        return First(group.topic, group.timer_ids[0].as_py(), int(group.due[0]), stored, op, subject)
     (refused,) = checked.rejects.select(["field", "reason", "file", "line"]).to_pylist()
     return First(refused=refused)
 
@@ -95,6 +98,7 @@ def sentence(found: dict[str, Any]) -> str:
         f"payload of {size:,} bytes {start!r}{more}" if size else "no payload",
         *([_safe(found["content_type"])] if found["content_type"] else []),
         *(f"{_safe(name)}={value!r}" for name, value in found["headers"].items()),
+        *([f"sealed for {_safe(found['seal_with'])}"] if "seal_with" in found else []),
     ]
     return ", ".join(parts)
 

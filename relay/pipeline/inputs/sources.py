@@ -18,7 +18,7 @@ from relay.core.errors import InvalidField
 from relay.pipeline.inputs import csv_files, json_lines
 from relay.pipeline.inputs.files_found import Rows
 from relay.pipeline.rows import documents
-from relay.pipeline.rows.columns import NO_SUBJECTS, OP, SEAL_WITH, VERSION
+from relay.pipeline.rows.columns import OP, SEAL_WITH, VERSION
 from relay.pipeline.rows.reading import COLUMNS, FILE, LINE, PROVENANCE, RECORD, REJECTS, TEXT
 
 FORMATS = {
@@ -98,8 +98,6 @@ def rows_of(spark: SparkSession, source: Source) -> Rows:
     try:
         frame, empty = _load(spark, source)
         there = {name.lower() for name in frame.columns}
-        if SEAL_WITH in there:
-            raise InvalidField(SEAL_WITH, NO_SUBJECTS)
         chosen = {
             name: sf.expr(source.columns[name]) if name in source.columns else sf.col(f"`{name}`")
             for name in MAPPED
@@ -132,7 +130,7 @@ def check_types(schema: t.StructType) -> None:
 def _provenance(frame: DataFrame) -> list[Column]:
     """Add the whole record, so that a reject keeps it, and its file if there is one. A table of rejects has
     both from the load that refused its rows."""
-    if set(REJECTS.names) <= set(frame.columns):
+    if set(REJECTS.names) - {SEAL_WITH} <= set(frame.columns):  # which older rejects do not have
         return [frame[name].alias(own) for name, own in (("record", TEXT), ("file", FILE), ("line", LINE))]
     carried = [frame[name] for name in PROVENANCE if name in frame.columns]
     if LINE in frame.columns:
@@ -184,9 +182,7 @@ def _is_used(source: Source, column: str) -> bool:
     """Whether a timer may be made of this column of theirs: an expression names it, or it has one of our
     names. Raises `InvalidField`."""
     name = column.lower()
-    return name in (*COLUMNS, SEAL_WITH) or any(
-        name in each.lower() or "*" in each for each in source.columns.values()
-    )
+    return name in COLUMNS or any(name in each.lower() or "*" in each for each in source.columns.values())
 
 
 def _complete(named: DataFrame, source: Source) -> None:
@@ -210,7 +206,7 @@ def _columns(named: DataFrame, name: str, source: Source) -> list[Column]:
     if name == "content_type":
         implied = "payload" in named.columns and isinstance(named.schema["payload"].dataType, _NESTED)
         return [] if implied else [_text(column, name)]
-    if name in ("topic", "timer_id", OP):
+    if name in ("topic", "timer_id", OP, SEAL_WITH):
         return [_text(column, name)]
     if name == VERSION and isinstance(kind, t.StringType):
         return [column.try_cast("bigint").alias(name)]

@@ -274,7 +274,7 @@ def _chill(rows: DataFrame, load: Load, chill: Callable[[DataFrame], int]) -> tu
 def _later(load: Load, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     with load.reading.target.open() as store:
         ledger, sealing = RunLedger(store, load.run), RowSealing(load.reading.target, store)
-        for group in _good(load, batches):
+        for group in _good(load, batches, sealing):
             kept = sealing.of(group.where(group.due >= (load.until or 0)))
             told = ledger.is_told(kept.topic, kept.ids()) if load.run else [False] * len(kept)
             columns = [
@@ -296,8 +296,8 @@ def sooner(rows: DataFrame, load: Load) -> DataFrame:
 
 def _sooner(load: Load, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     with load.reading.target.open() as store:
-        ledger = RunLedger(store, load.run)
-        for group in _good(load, batches):
+        ledger, sealing = RunLedger(store, load.run), RowSealing(load.reading.target, store, gives=False)
+        for group in _good(load, batches, sealing):
             kept = group if load.until is None else group.where(group.due < load.until)
             if load.run:
                 kept = kept.where(~np.array(ledger.is_told(kept.topic, kept.ids()), dtype=bool))
@@ -313,15 +313,15 @@ def _tell(rows: DataFrame, load: Load) -> None:
 
 def _note(load: Load, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     with load.reading.target.open() as store:
-        ledger = RunLedger(store, load.run)
-        for group in _good(load, batches):
+        ledger, sealing = RunLedger(store, load.run), RowSealing(load.reading.target, store, gives=False)
+        for group in _good(load, batches, sealing):
             ledger.note_told(group.topic, group.ids())
     yield from ()
 
 
-def _good(load: Load, batches: Iterable[pa.RecordBatch]) -> Iterator[Group]:
+def _good(load: Load, batches: Iterable[pa.RecordBatch], sealing: RowSealing) -> Iterator[Group]:
     for rows in batches:
-        yield from check(rows, load.reading).good
+        yield from check(rows, load.reading, sealing.refused).good
 
 
 def _plain(rows: DataFrame) -> DataFrame:

@@ -9,12 +9,16 @@ from collections.abc import Mapping
 
 CONTENT = {"payload": "binary", "headers": "map<string,string>", "content_type": "string"}
 
+SEAL_WITH = "seal_with"
+"""The column that names whom a timer is about."""
+
 TIMER = {
     "topic": "string",
     "timer_id": "string",
     "due_time": "timestamp",
     **CONTENT,
     "expire_time": "timestamp",
+    SEAL_WITH: "string",
 }
 """The columns that a timer may be made of. Only a due time, and a topic from somewhere, are required."""
 
@@ -23,14 +27,6 @@ OP = "op"
 
 VERSION = "version"
 """The data source's column by which late rows lose against newer ones."""
-
-SEAL_WITH = "seal_with"
-"""A column that loads refuse: whoever names subjects means to forget them, and a load gives them no keys."""
-
-NO_SUBJECTS = (
-    "is a column there, and loads don't seal by subject; schedule such timers through a relay, or leave the "
-    "column out"
-)
 
 CONSTANT = ("topic", "content_type")
 """The columns for which an option can stand."""

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from relay.pipeline.rows import documents, envelopes, rules
-from relay.pipeline.rows.columns import CONTENT, OP, VERSION
+from relay.pipeline.rows.columns import CONTENT, OP, SEAL_WITH, VERSION
 from relay.pipeline.rows.packing import CANCEL, SCHEDULE, Group
 from relay.pipeline.rows.reading import (
     COLUMNS,
@@ -43,8 +43,11 @@ class Checked:
     made_ids: int = 0
 
 
-def check(rows: pa.RecordBatch, reading: Reading) -> Checked:
-    """Sort out the rows that can be timers. Raises `InvalidField` if a whole column can't be used."""
+def check(
+    rows: pa.RecordBatch, reading: Reading, refused: rules.RefusesSubjects = rules.takes_all
+) -> Checked:
+    """Sort out the rows that can be timers. `refused` says which subjects a topic does not take. Raises
+    `InvalidField` if a whole column can't be used, and what `refused` raises."""
     columns = read(rows, reading)
     bad: dict[int, str] = {}
     _malformed(rows, bad)
@@ -61,6 +64,7 @@ def check(rows: pa.RecordBatch, reading: Reading) -> Checked:
         rules.spread(due, expires, reading.spread, bad)
     rules.content(columns, topics, reading, bad)
     missing = rules.ids(columns["timer_id"], bad, reading)
+    subjects = rules.subjects(columns[SEAL_WITH], topics, bad, refused)
     keep = np.ones(rows.num_rows, dtype=bool)
     keep[list(bad)] = False
     mask = pa.array(keep)
@@ -71,16 +75,18 @@ def check(rows: pa.RecordBatch, reading: Reading) -> Checked:
         due, expires, missing = due[keep], expires[keep], missing[keep]
         ops = None if ops is None else ops[keep]
         versions = None if versions is None else versions[keep]
+        subjects = None if subjects is None else subjects[keep]
     else:
         good = columns
     stored = envelopes.encode(**{name: good[name] for name in CONTENT})
     ids = good["timer_id"]
     if missing.any():
-        made = pa.array(_made(topics, due, stored, missing), pa.string())
+        made = pa.array(_made(topics, due, stored, missing, subjects), pa.string())
         ids = pc.replace_with_mask(ids, pa.array(missing), made)
     if reading.spread:
         due = due + rules.places(ids, reading.spread)
-    groups = list(_by_topic(topics, Group("", ids, due, stored, expires, ops, versions)))
+    everything = Group("", ids, due, stored, expires, ops, versions, subjects=subjects)
+    groups = list(_by_topic(topics, everything))
     return Checked(groups, _rejected(rows, columns, bad), int(missing.sum()))
 
 
@@ -89,16 +95,23 @@ def _needed(columns: Mapping[str, pa.Array], ops: np.ndarray[Any, Any]) -> dict[
     that moves a due time besides. Rows of a table that changes have all columns, or none of the others."""
     schedules, cancels = pa.array(ops == SCHEDULE), pa.array(ops == CANCEL)
     found = dict(columns)
-    for name in (*CONTENT, "expire_time"):
+    for name in (*CONTENT, "expire_time", SEAL_WITH):
         found[name] = pc.if_else(schedules, found[name], pa.scalar(None, found[name].type))
     found["due_time"] = pc.if_else(cancels, pa.scalar(0, found["due_time"].type), found["due_time"])
     return found
 
 
 def _made(  # see 0052
-    topics: TopicColumn, due: np.ndarray[Any, Any], stored: pa.Array, missing: np.ndarray[Any, Any]
+    topics: TopicColumn,
+    due: np.ndarray[Any, Any],
+    stored: pa.Array,
+    missing: np.ndarray[Any, Any],
+    subjects: np.ndarray[Any, Any] | None,
 ) -> list[str]:
-    return [made_id(topics.of(n), int(due[n]), stored[n].as_py()) for n in np.flatnonzero(missing).tolist()]
+    return [
+        made_id(topics.of(n), int(due[n]), stored[n].as_py(), "" if subjects is None else subjects[n])
+        for n in np.flatnonzero(missing).tolist()
+    ]
 
 
 def _malformed(rows: pa.RecordBatch, bad: dict[int, str]) -> None:
@@ -121,10 +134,12 @@ def _no_times(rows: pa.RecordBatch, columns: Mapping[str, pa.Array], bad: dict[i
             bad.setdefault(n, f"{name}: is {told[n].as_py()[:100]!r}, which is not a time")
 
 
-def made_id(topic: str, due: int, stored: bytes) -> str:
+def made_id(topic: str, due: int, stored: bytes, seal_with: str = "") -> str:
     """Make the timer_id of a row without one: a digest of all its values."""
     digest = hashlib.blake2b(f"{topic}\0{due}\0".encode(), digest_size=16)
     digest.update(stored)
+    if seal_with:
+        digest.update(f"\0{seal_with}".encode())
     return f"row-{digest.hexdigest()}"
 
 

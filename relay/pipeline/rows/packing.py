@@ -34,7 +34,8 @@ class Group:
     """Timers of one topic, as columns of equal length in Arrow and numpy. `due` and `expires` are in
     microseconds; an `expires` of -1 means never. `ops` are bytes, one of `SCHEDULE`, `CANCEL` and `MOVE` for
     each row; None if all are scheduled. `versions` are those of the rows, if they have any, and `moves` those
-    of later rows that move a timer, -1 for none."""
+    of later rows that move a timer, -1 for none. `subjects` are the names of those whom rows that are not
+    sealed yet are about, empty for nobody; None if no row is."""
 
     topic: str
     timer_ids: pa.Array
@@ -44,6 +45,7 @@ class Group:
     ops: np.ndarray[Any, Any] | None = None
     versions: np.ndarray[Any, Any] | None = None
     moves: np.ndarray[Any, Any] | None = None
+    subjects: np.ndarray[Any, Any] | None = None
 
     def __len__(self) -> int:
         return len(self.due)
@@ -113,7 +115,7 @@ class Group:
         return Group(self.topic, timer_ids, self.due[places], envelopes, self.expires[places], *more)
 
 
-_MAY_BE_MISSING = ("ops", "versions", "moves")
+_MAY_BE_MISSING = ("ops", "versions", "moves", "subjects")
 
 
 def _joined(columns: Sequence[np.ndarray[Any, Any] | None]) -> np.ndarray[Any, Any] | None:

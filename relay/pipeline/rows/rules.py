@@ -7,8 +7,8 @@ which then says why a row is refused. The first reason counts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +29,15 @@ _PLAIN = r"^[ -z|~]{1,256}$"
 _LONGEST = 256
 _PLAIN_BYTES = bytes(each for each in range(0x20, 0x7F) if each not in b"{}")
 _MOST = validate.MAX_HEADER_BYTES
+
+
+RefusesSubjects: TypeAlias = Callable[[str, Sequence[str]], Mapping[str, str]]
+"""Says of a topic which of these subjects it does not take, and why not."""
+
+
+def takes_all(_topic: str, _names: Sequence[str]) -> Mapping[str, str]:
+    """Refuse no subject."""
+    return {}
 
 
 class TopicColumn(NamedTuple):
@@ -176,6 +185,38 @@ def ids(column: pa.Array, bad: dict[int, str], reading: Reading) -> np.ndarray[A
         except InvalidField as refusal:
             bad.setdefault(n, str(refusal))
     found: np.ndarray[Any, Any] = missing.to_numpy(zero_copy_only=False)
+    return found
+
+
+def subjects(
+    column: pa.Array, topics: TopicColumn, bad: dict[int, str], refused: RefusesSubjects
+) -> np.ndarray[Any, Any] | None:
+    """Return whom each row is about, empty for nobody; None if no row is about anybody. Only rows without a
+    mistake so far are asked about: a subject that is taken gets a key."""
+    kinds = pc.fill_null(column, "").dictionary_encode()
+    names = kinds.dictionary.to_pylist()
+    if not any(names):
+        return None
+    wrong: dict[int, str] = {}
+    for code, name in enumerate(names):
+        try:
+            if name:
+                validate.name("seal_with", name)
+        except InvalidField as refusal:
+            wrong[code] = str(refusal)
+    codes = kinds.indices.to_numpy(zero_copy_only=False)
+    for n in np.flatnonzero(np.isin(codes, list(wrong))).tolist():
+        bad.setdefault(n, wrong[int(codes[n])])
+    usable = np.ones(len(codes), dtype=bool)
+    usable[list(bad)] = False
+    for number, topic in enumerate(topics.names):
+        mine = np.flatnonzero(usable & (topics.codes == number))
+        asked = [names[code] for code in np.unique(codes[mine]).tolist() if names[code]]
+        reasons = refused(topic, asked) if asked else {}
+        for n in mine.tolist() if reasons else ():
+            if reason := reasons.get(names[codes[n]]):
+                bad.setdefault(n, f"seal_with: {reason}")
+    found: np.ndarray[Any, Any] = np.array(names, dtype=object)[codes]
     return found
 
 

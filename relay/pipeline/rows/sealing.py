@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -12,20 +12,24 @@ from pyspark.sql import Column
 from pyspark.sql import functions as sf
 
 from relay.core.errors import InvalidField
-from relay.pipeline.rows.columns import CONTENT
+from relay.pipeline.rows.columns import CONTENT, SEAL_WITH
 from relay.pipeline.rows.packing import Group
 from relay.pipeline.spark.redis_target import Target
 from relay.store.bulk.store import BulkStore
+from relay.store.bulk.subjects import BulkSubjects
 from relay.store.codec import sealed
 from relay.store.codec.contents import Contents
+from relay.store.codec.subjects import SubjectKey
 
 NO_KEYRING = (
     "{topic!r} is sealed, and this job has no keyring: name its file in sealing.keyring of the settings, or "
     "in the data source's option keyring. Nothing of the topic was written"
 )
 
-HELD = (*CONTENT, "record")
+HELD = (*CONTENT, SEAL_WITH, "record")
 """The columns of a reject that hold what a timer of a sealed topic would have sealed."""
+
+NO_SUBJECTS = "is set, and the topic is not sealed; leave it out, or set sealing for the topic"
 
 NOT_SEALED = (
     "it is sealed, and {rows:,} of its rows rest in the clear, from before. This job would seal them, but it "
@@ -39,12 +43,14 @@ class RowSealing:  # see 0112
     """What a task knows of its topics: whether they are sealed, by the settings or by the mark that a relay
     has left in Redis.
 
-    Without a `store` Redis is not asked. The keyring is read by the task that needs it: its path travels.
+    Without a `store` Redis is not asked. The keyring is read by the task that needs it: its path travels. One
+    that `gives` gives keys to subjects that have none.
     """
 
-    def __init__(self, target: Target, store: BulkStore | None) -> None:
+    def __init__(self, target: Target, store: BulkStore | None, *, gives: bool = True) -> None:
         self._target = target
         self._store = store
+        self._gives = gives
         self._known: dict[str, bool] = {}
         self._contents: Contents | None = None
 
@@ -62,11 +68,36 @@ class RowSealing:  # see 0112
         """The rows as they are to be stored. Raises `InvalidField` if they are to be sealed and can't be."""
         if not self.sealed(group.topic):
             return group
+        keys: list[SubjectKey | None] = []
+        if group.subjects is not None and self._gives:
+            names = group.subjects.tolist()
+            found = self._keys(group.topic, sorted({*names} - {""}))
+            if refusal := next((each for each in found.values() if isinstance(each, InvalidField)), None):
+                raise refusal  # it was forgotten since the row was checked; the task is run again
+            given = {name: key for name, key in found.items() if isinstance(key, SubjectKey)}
+            keys = [given.get(name) for name in names]
+        ids, envelopes = group.timer_ids.to_pylist(), group.envelopes.to_pylist()
+        stored = self._keyring(group.topic).sealed(group.topic, ids, envelopes, keys)
+        return replace(group, envelopes=pa.array(stored, pa.large_binary()), subjects=None)
+
+    def refused(self, topic: str, names: Sequence[str]) -> Mapping[str, str]:
+        """Which subjects a topic does not take, and why. Those that it takes have a key from then on. Raises
+        as `of` does."""
+        if not self.sealed(topic):
+            return dict.fromkeys(names, NO_SUBJECTS) if self._store is not None else {}
+        found = self._keys(topic, names) if self._store is not None else {}
+        return {name: each.problem for name, each in found.items() if isinstance(each, InvalidField)}
+
+    def _keys(self, topic: str, names: Sequence[str]) -> Mapping[str, SubjectKey | InvalidField]:
+        assert self._store is not None
+        subjects = BulkSubjects(self._store, self._keyring(topic))
+        return subjects.keep(topic, names) if self._gives else subjects.look(topic, names)
+
+    def _keyring(self, topic: str) -> Contents:
         contents = self._contents = self._contents or self._target.contents()
         if contents is None:
-            raise InvalidField("topic", NO_KEYRING.format(topic=group.topic))
-        stored = contents.sealed(group.topic, group.timer_ids.to_pylist(), group.envelopes.to_pylist())
-        return replace(group, envelopes=pa.array(stored, pa.large_binary()))
+            raise InvalidField("topic", NO_KEYRING.format(topic=topic))
+        return contents
 
     def of_rejects(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Rejects without contents where the topic is sealed, or can't be told and some topics are: id,

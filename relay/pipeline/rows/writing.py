@@ -69,9 +69,10 @@ def write(batches: Iterable[pa.RecordBatch], load: Load, tally: WriteTally) -> I
     """
     with load.reading.target.open() as store:
         way = _way(store, load)
-        sealing = RowSealing(load.reading.target, store if load.asks or not load.dry else None)
+        asks = load.asks or not load.dry
+        sealing = RowSealing(load.reading.target, store if asks else None, gives=not load.dry)
         for rows in batches:
-            checked = check(rows, load.reading)
+            checked = check(rows, load.reading, sealing.refused)
             rejects = sealing.of_rejects(checked.rejects)
             tally.rejected += rejects.num_rows
             tally.made_ids += checked.made_ids

@@ -57,6 +57,18 @@ class Contents:
     ) -> list[bytes]:
         """The same of many. `subjects` has the keys of theirs, if any has one."""
         stored = list(map(envelope.encode, payloads, headers, content_types))
+        if subjects or self.seals(partition):
+            return self.sealed(partition, timer_ids, stored, subjects)
+        return stored
+
+    def sealed(
+        self,
+        partition: str,
+        timer_ids: Sequence[str],
+        stored: Sequence[bytes],
+        subjects: Sequence[SubjectKey | None] = (),
+    ) -> list[bytes]:
+        """Seal envelopes, whatever the topic wants. Raises `ValueError` without a keyring."""
         if subjects:
             return [
                 _sealed_by(key, partition, timer_id, each)
@@ -64,10 +76,6 @@ class Contents:
                 else self.sealed(partition, [timer_id], [each])[0]
                 for key, timer_id, each in zip(subjects, timer_ids, stored, strict=True)
             ]
-        return self.sealed(partition, timer_ids, stored) if self.seals(partition) else stored
-
-    def sealed(self, partition: str, timer_ids: Sequence[str], stored: Sequence[bytes]) -> list[bytes]:
-        """Seal envelopes, whatever the topic wants. Raises `ValueError` without a keyring."""
         if self._keyring is None:
             raise ValueError("there is no keyring")
         bound = [bound_to(partition, each) for each in timer_ids]

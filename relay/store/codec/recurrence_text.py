@@ -21,13 +21,25 @@ _RULE = tuple((each.name, each.default) for each in fields(Rule))
 _RECURRENCE = tuple(
     (each.name, each.default)
     for each in fields(Recurrence)
-    if each.name not in ("recurrence_id", "rule", "payload", "headers")
+    if each.name not in ("recurrence_id", "rule", "payload", "headers", "seal_with")
 )
 
 
 SEALED = "sealed"
 """The field of a payload that is a sealed content. A relay that knows nothing of sealing finds an object
 where it wants a text, and leaves the recurrence to others."""
+
+
+SUBJECT_HEADER = "relay-seal-with"
+"""The header, in a sealed content alone, that is the name of its subject. No caller gives such a header."""
+
+
+def content_to_seal(wanted: Recurrence) -> Content:
+    """What is sealed of a recurrence: its content, and the name of the subject that it is about."""
+    content = Content.of(wanted)
+    if not wanted.seal_with:
+        return content
+    return content._replace(headers={**content.headers, SUBJECT_HEADER: wanted.seal_with})
 
 
 def write_rule(wanted: Recurrence, sealed: bytes | None = None) -> bytes:
@@ -70,9 +82,9 @@ def read_rule(recurrence_id: str, text: bytes, opened: Callable[[bytes], Content
     if isinstance(said.get("payload"), dict):
         content = opened(b64decode(said["payload"][SEALED]))
         others.pop("content_type", None)
-        return Recurrence(
-            recurrence_id, Rule(**rule), content.payload, content.headers, content.content_type, **others
-        )
+        found = dict(content.headers)
+        others["seal_with"] = found.pop(SUBJECT_HEADER, "")
+        return Recurrence(recurrence_id, Rule(**rule), content.payload, found, content.content_type, **others)
     payload = said["payload"].encode() if "payload" in said else b64decode(said.get("payload_base64", ""))
     headers = {name: _typed(str)(value) for name, value in _typed(dict)(said.get("headers", {})).items()}
     return Recurrence(recurrence_id, Rule(**rule), payload, headers, **others)

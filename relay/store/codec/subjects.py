@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from time import monotonic
 
-from relay.core.errors import InvalidField
+from relay.core.errors import InvalidField, SubjectForgotten
 from relay.core.partitions import topic_of
 from relay.core.trust.sealing import SUBJECT, DoesNotOpen, Keyring, SubjectCipher, Unopened
 from relay.store.codec.sealed import subject_key_of
@@ -123,13 +123,20 @@ class SubjectKeys:  # see 0116
             return known.value
         return wrapped(self._keyring, topic, field, os.urandom(KEY_BYTES))
 
+    def has(self, topic: str, field: str) -> bool:
+        """Whether Redis had a key of a known subject, or a tombstone."""
+        return self._known[topic, field].value is not None
+
     def to_seal(self, topic: str, field: str) -> SubjectKey:
-        """The key of a subject. Raises `InvalidField` if it has none that seals."""
+        """The key of a subject. Raises `SubjectForgotten`, and `InvalidField` if this keyring does not open
+        it."""
         known = self._known[topic, field]
         if isinstance(known.found, SubjectKey):
             return known.found
         if known.found.forgotten:
-            raise InvalidField(FIELD, "names a subject that was forgotten, for good; give it another name")
+            raise SubjectForgotten(
+                FIELD, "names a subject that was forgotten, for good; give it another name"
+            )
         raise InvalidField(
             FIELD,
             f"names a subject whose key is {known.found}: give this relay that key, and call again",

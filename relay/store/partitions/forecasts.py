@@ -7,10 +7,11 @@ from functools import partial, reduce
 from relay.core.partitions import Layout
 from relay.core.recurring.forecast import Forecast, Window
 from relay.store.codec.contents import PLAIN, Contents
-from relay.store.codec.kept_recurrences import kept_of
+from relay.store.codec.kept_recurrences import kept_of, sealed_of
 from relay.store.partitions.carrying import asking
 from relay.store.partitions.for_each import for_each
 from relay.store.server.server import Server
+from relay.store.timeline.subjects import Subjects
 from relay.store.verbs import people
 
 
@@ -20,6 +21,7 @@ class RedisForecasts:  # see 0119
     def __init__(self, server: Server, contents: Contents = PLAIN) -> None:
         self._server = server
         self._contents = contents
+        self._subjects = Subjects(server, contents)
 
     async def read(self, layout: Layout, window: Window) -> Forecast:
         """See `Forecasts.read`. A script call for each partition: the first one says since when, and the
@@ -32,6 +34,7 @@ class RedisForecasts:  # see 0119
     async def _read(self, partition: str, window: Window, since: int | None = None) -> Forecast:
         with asking(partition):
             reply = await self._server.call(people.forecast(partition, window, since))
+        await self._subjects.look(partition, sealed_of(reply.recurrences))
         kept, unread = kept_of(self._contents, partition, reply.recurrences)
         return Forecast(
             reply.since,

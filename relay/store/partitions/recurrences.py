@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
+from itertools import compress
 
 from relay.core.errors import ContentSealed, InvalidField, StoreRefused
 from relay.core.instants import to_score
@@ -22,14 +24,17 @@ from relay.core.recurring.recurrence import (
 )
 from relay.core.recurring.turns import look_at
 from relay.core.timers import Content
+from relay.core.trust.sealing import Unopened
 from relay.store.codec.contents import PLAIN, Contents
-from relay.store.codec.kept_recurrences import kept_of
-from relay.store.codec.recurrence_text import write_rule, write_standing
+from relay.store.codec.kept_recurrences import kept_of, sealed_of
+from relay.store.codec.recurrence_text import content_to_seal, write_rule, write_standing
+from relay.store.codec.subjects import SubjectKey
 from relay.store.partitions.carrying import Carrier, asking
 from relay.store.partitions.ends import ended
 from relay.store.partitions.for_each import for_each
 from relay.store.server.scripts import Argument
 from relay.store.server.server import Server
+from relay.store.timeline.subjects import Subjects
 from relay.store.verbs import move, recur
 
 _TURNED = {each.value.encode(): each for each in Turned}
@@ -54,17 +59,18 @@ class RedisRecurrences:
     def __init__(self, server: Server, carrier: Carrier, contents: Contents = PLAIN) -> None:
         self._server = server
         self._contents = contents
+        self._subjects = Subjects(server, contents)
         self._carrier = carrier
 
     async def get(self, partition: str, recurrence_id: str) -> tuple[int, StoredRecurrence | None]:
-        """See `RecurrenceStore.get`. One script call."""
+        """See `RecurrenceStore.get`. One script call, and an HMGET if its subject is not known."""
         home = await self._home(partition, recurrence_id)
         return await self._read(home, recurrence_id)
 
     async def _read(self, partition: str, recurrence_id: str) -> tuple[int, StoredRecurrence | None]:
         with asking(partition):
             now, *found = await self._server.call(recur.get(partition, [recurrence_id]))
-        kept, unread = kept_of(self._contents, partition, found)
+        kept, unread = await self._kept_of(partition, found)
         if unread and all(found[1:3]):
             if (why := unread[recurrence_id]) is not None:
                 raise ContentSealed(f"the content of recurrence {recurrence_id!r} is {why}")
@@ -73,25 +79,29 @@ class RedisRecurrences:
         return int(now), kept[0] if kept else None
 
     async def due(self, partition: str, limit: int, *, skip: int = 0) -> Due:
-        """See `RecurrenceStore.due`. One script call."""
+        """See `RecurrenceStore.due`. One script call, and an HMGET for subjects that are not known."""
         now, following, *found = await self._server.call(recur.due(partition, limit, skip))
-        kept, unread = kept_of(self._contents, partition, found)
+        kept, unread = await self._kept_of(partition, found)
         return Due(int(now), int(following) if following else None, kept, list(unread))
 
     async def turn(
         self, partition: str, turns: Sequence[Turn], now: int, *, max_waiting: int = 0
     ) -> list[Turned]:
-        """See `RecurrenceStore.turn`. One script call; while a move takes these away, three more for each."""
+        """See `RecurrenceStore.turn`. One script call, and one more for subjects that are not known; while a
+        move takes these away, three more for each."""
         if partition.endswith(LEAVING):
             for each in turns:
                 await self._home(partition, each.kept.recurrence.recurrence_id)
             partition = layout_of(partition).filled(partition)
+        keys = await self._keys_of(partition, turns)
+        can_be = [not each.occurrences or each.kept.recurrence.seal_with in keys for each in turns]
         args: list[Argument] = []
-        for each in turns:
-            args += self._turn_words(partition, each, now)
+        for each in compress(turns, can_be):
+            args += self._turn_words(partition, each, now, keys.get(each.kept.recurrence.seal_with))
         with asking(partition):
-            words = await self._server.call(recur.turn(partition, max_waiting, args))
-        return [_TURNED[word] for word in words]
+            told = await self._server.call(recur.turn(partition, max_waiting, args))
+        words = iter(told)
+        return [_TURNED[next(words)] if can else Turned.OTHER for can in can_be]
 
     async def keep(
         self,
@@ -103,14 +113,16 @@ class RedisRecurrences:
         *,
         reason: str,
     ) -> bool:
-        """See `RecurrenceStore.keep`. One script call."""
+        """See `RecurrenceStore.keep`. One script call, and one more for a subject that is not known. Raises
+        `InvalidField` for a subject that has no key."""
         look = look_at(standing, now)
+        sealed = await self._sealed(partition, recurrence)
         return await self._keep(
             partition,
             recur.Keeping(
                 recurrence.recurrence_id,
                 b"" if before is None else before.stamp,
-                write_rule(recurrence, self._sealed(partition, recurrence)),
+                write_rule(recurrence, sealed),
                 write_standing(standing),
                 NEVER if look is None else look,
                 0 if before is None else _next(before.standing),
@@ -189,7 +201,7 @@ class RedisRecurrences:
     ) -> tuple[list[StoredRecurrence], bytes | None]:
         """What can be read of a page, and the id at which it ends; None if there is no more."""
         _, more, *found = await self._server.call(recur.page(partition, limit, first, last))
-        kept, _ = kept_of(self._contents, partition, found)
+        kept, _ = await self._kept_of(partition, found)
         return kept, found[-4] if more else None
 
     async def _home(self, partition: str, recurrence_id: str) -> str:
@@ -204,13 +216,39 @@ class RedisRecurrences:
             await self._carrier.take(layout, partition, "c", [recurrence_id])
         return layout.filled(partition)
 
-    def _sealed(self, partition: str, wanted: Recurrence) -> bytes | None:
-        """The content of a recurrence as it is stored if its topic is sealed."""
-        if not self._contents.seals(partition):
-            return None
-        return self._contents.encode(partition, wanted.recurrence_id, Content.of(wanted))
+    async def _kept_of(
+        self, partition: str, found: Sequence[bytes]
+    ) -> tuple[list[StoredRecurrence], dict[str, Unopened | None]]:
+        await self._subjects.look(partition, sealed_of(found))
+        return kept_of(self._contents, partition, found)
 
-    def _turn_words(self, partition: str, turn: Turn, now: int) -> list[Argument]:
+    async def _sealed(self, partition: str, wanted: Recurrence) -> bytes | None:
+        """The content of a recurrence as it is stored if its topic, or itself, is sealed."""
+        if not wanted.seal_with and not self._contents.seals(partition):
+            return None
+        (key,) = await self._subjects.keep(partition, [wanted.seal_with])
+        return self._encoded(partition, wanted.recurrence_id, content_to_seal(wanted), key)
+
+    def _encoded(self, partition: str, timer_id: str, content: Content, key: SubjectKey | None) -> bytes:
+        payload, headers, content_type = content
+        (stored,) = self._contents.encode_all(
+            partition, [timer_id], [payload], [headers], [content_type], [key] if key else ()
+        )
+        return stored
+
+    async def _keys_of(self, partition: str, turns: Sequence[Turn]) -> dict[str, SubjectKey | None]:
+        """The keys with which the occurrences of turns are sealed, by subjects; None for no subject.
+
+        This has a race: a subject is forgotten after its recurrence was read. It is missing here: its
+        recurrence is not as it was read, and those of others are turned.
+        """
+        keys: dict[str, SubjectKey | None] = {"": None}
+        for name in {each.kept.recurrence.seal_with for each in turns if each.occurrences} - {""}:
+            with suppress(InvalidField):
+                (keys[name],) = await self._subjects.keep(partition, [name])
+        return keys
+
+    def _turn_words(self, partition: str, turn: Turn, now: int, key: SubjectKey | None) -> list[Argument]:
         kept, wanted = turn.kept, turn.kept.recurrence
         look = look_at(turn.standing, now)
         words: list[Argument] = [
@@ -228,7 +266,7 @@ class RedisRecurrences:
         expires = "" if wanted.expires_after is None else f";x{wanted.expires_after}"
         for each in turn.occurrences:
             content = Content(wanted.payload, each.headers, wanted.content_type)
-            stored = self._contents.encode(partition, each.timer_id, content)
+            stored = self._encoded(partition, each.timer_id, content, key)
             words += (each.timer_id, f"{to_score(each.due)!r}{expires}", stored)
         return words
 

@@ -18,7 +18,7 @@ ABOUT = ("if_version", "durability", "note")
 
 SPEC = "recurrence."
 
-ONLY_OF_ONE = ("payload", "headers")
+ONLY_OF_ONE = ("payload", "headers", "seal_with")
 """The fields that listings leave out."""
 
 

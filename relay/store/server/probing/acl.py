@@ -31,7 +31,7 @@ SCHEDULING = (
 )
 """The scripts of a relay whose applications only schedule."""
 
-LOADING = ("timeline/list", "timeline/get", "layout/begin", "people/stats")
+LOADING = ("timeline/list", "timeline/get", "layout/begin", "people/stats", "subjects/keep")
 """The scripts of a relay that jobs run as well as those of `lua/bulk`."""
 
 CONNECTING = ("evalsha", "eval", "info", "ping", "time", "client|setname")
