@@ -228,6 +228,7 @@ def open_server(settings: Settings, metrics: Metrics) -> Server:
         key_names(settings.redis),
         timeout=settings.redis.command_timeout,
         write_ttl=settings.redis.write_ttl,
+        name=settings.called,
         journals=Journals(lambda topic: policies(topic).journal_keeps, JournalTrims(count, clock)),
         reports=ServerReports(
             count.round_trip, HintRefusals(count, clock, "PUBLISH"), partial(count.count, CLOCK_STEPPED_BACK)
