@@ -131,7 +131,7 @@ local function fresh(score, expires)
   }
 end
 
--- The record of a timer that expires. No publisher writes its score, since the record must not explain a publisher's.
+-- The record of a timer of which more is known from the start than its due time: that it expires, or its occurrence. No publisher writes its score, since the record must not explain a publisher's.
 local function expiring(score, expires)
   local r = fresh(score, expires)
   r.score = own_score(0, r.due) -- @rule expiring-score-off-grid

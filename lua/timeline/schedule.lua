@@ -1,13 +1,14 @@
 -- timeline/schedule.lua: store timers.
 --
 -- KEYS    timeline zset, payloads hash, leases hash
--- Uses    conditions
+-- Uses    conditions, text
 -- ARGV    until us                  after which the call is refused; see lib/given_up.lua
 --         each_until text           and the same of each timer, or ''; see lib/conditions.lua
 --         channel text              of wake hints
 --         most count                timers that the topic may hold, 0: no limit
 -- Tail    of each timer: timer_id, when, envelope
 --           when: see `instant`; and then, if wanted, each behind a semicolon and in this order:
+--             'o' and 32 hex digits    the caller's name for the occurrence: one that lives is left as it is
 --             'e' and a score          it expires then
 --             'x' and microseconds     it expires this long after its due time
 --             'c'                      only if there is no such timer
@@ -29,6 +30,8 @@
 --         error OOM from Redis, with nothing written, since ZADD, or the journal's XADD, is the first write
 -- Race    a timer that is replaced while a relay delivers it: its record goes, so the relay's
 --         token is worth nothing and its late ACK can't remove the new intent.
+-- Race    a call that is repeated because its answer was lost, under the occurrence's name, while the occurrence is delivered:
+--         it is found by its record, and neither its lease nor its attempts are lost.
 -- Race    a debounced timer that is claimed between two calls of its run: the claim writes a record in the place of the
 --         limit, so the second call begins another run, and its timer is delivered besides.
 
@@ -85,17 +88,18 @@ local function limit_of(n, id)
   return score and tonumber(score) == tonumber(found[n]) and tonumber(limit) or nil -- @rule foreign-score-ends-run
 end
 
-local function note_stored(n, id, score, expires)
-  local old, due = standing(n, id), math.max(score, 0)
+local function note_stored(n, id, score, expires, occurrence)
+  local old = standing(n, id)
+  local fields = occurrence_is(occurrence) .. due_is(math.max(score, 0)) .. expires_is(expires)
   if not old then
     note_taken(id, record(n))
-    return note(SCHEDULED, id, due_is(due) .. expires_is(expires))
+    return note(SCHEDULED, id, fields)
   end
   note(
     REPLACED,
     id,
     -- @rule replaced-told
-    nonce_is(old.nonce) .. due_is(due) .. expires_is(expires) .. previous_due_is(old.due) .. adopted_is(old.adopted)
+    nonce_is(old.nonce) .. fields .. previous_due_is(old.due) .. adopted_is(old.adopted)
   )
 end
 
@@ -110,6 +114,7 @@ for n, id in ipairs(ids) do
   if score > LATEST then return fail('OUTOFRANGE', tostring(n - 1)) end -- @rule delay-before-9999
   if unknown then dues[#dues + 1] = score end -- @rule unknown-dues-told
   local word, own, expires, there = nil, nil, 0, found[n] or latest[id] -- @rule create-sees-own-call
+  local occurrence = NO_NONCE
   if ends and is_over(ends[n]) then word = 'GIVENUP' end -- @rule late-timer-not-stored
   if here.leaving and not there then word = word or 'GONE' end -- @rule leaving-takes-nothing-in
   if options ~= '' then
@@ -117,7 +122,10 @@ for n, id in ipairs(ids) do
     local limit
     while option ~= '' do
       local kind, value = string.sub(option, 1, 1), tonumber(string.sub(option, 2))
-      if kind == 'e' then
+      if kind == 'o' then
+        occurrence = unhex(string.sub(option, 2))
+        word = word or (there and standing(n, id).occurrence == occurrence and 'UNCHANGED') -- @rule living-occurrence-stays
+      elseif kind == 'e' then
         expires = math.max(value, 1e-6) -- 0 in a record is never
       elseif kind == 'x' then
         expires = math.min((math.floor(score * 1e6 + 0.5) + value) / 1e6, LATEST) -- @rule expiry-in-microseconds
@@ -138,7 +146,9 @@ for n, id in ipairs(ids) do
       end
       option, rest = cut(rest)
     end
-    own = expires > 0 and expiring(score, expires) or limit and debounced(score, limit)
+    local kept_from_start = expires > 0 or occurrence ~= NO_NONCE
+    own = kept_from_start and expiring(score, expires) or limit and debounced(score, limit)
+    if own then own.occurrence = occurrence end -- @rule given-occurrence-kept
   end
   if not word and not there then -- @rule full-topic-replaces
     room = room - 1
@@ -153,7 +163,7 @@ for n, id in ipairs(ids) do
   end
   if not word then
     local size = #written
-    if JOURNAL then note_stored(n, id, score, expires) end
+    if JOURNAL then note_stored(n, id, score, expires, occurrence) end
     latest[id] = score
     if own or there then keeping[id] = own or nil end
     scores[2 * size + 1], scores[2 * size + 2] = number(own and own.score or score), id

@@ -49,6 +49,9 @@ class RequestColumns:
         self._subjects, self._sealed = request.seal_with, sealed
         if self._subjects:
             _check_length("seal_with", len(self._subjects), count)
+        self._occurrence_ids = request.occurrence_ids
+        if self._occurrence_ids:
+            _check_length("occurrence_ids", len(self._occurrence_ids), count)
         self._headers, self._kind = translate.shared(request, trace)
         self._check_shared(count)
         self._limit = max_payload_bytes
@@ -69,8 +72,10 @@ class RequestColumns:
     def read(self, part: slice) -> None:
         """Read the timers of this part; the next part begins where it ends."""
         names, payloads, times = self._names[part], self._payloads[part], self._times[part]
-        subjects = self._subjects[part]
+        subjects, wrong = self._subjects[part], dict[int, InvalidField]()
         timers = self._timers(names, payloads, self._spread_out(names, times), subjects)
+        if self._occurrence_ids:
+            timers.occurrences, wrong = self._occurrences(part)
         # A check of all together takes a fifth of the time, and hardly ever is one of them wrong.
         if not (
             validate.plain_names(names)
@@ -79,7 +84,8 @@ class RequestColumns:
             and max(map(len, payloads)) <= self._limit
             and not subjects  # each is looked at by itself
         ):
-            wrong = self._wrong(names, payloads, times, subjects)
+            wrong |= self._wrong(names, payloads, times, subjects)
+        if wrong:
             timers = timers.only([place for place in range(len(names)) if place not in wrong])
             self._failures |= {part.start + place: failure for place, failure in wrong.items()}
         self._read.append(timers)
@@ -117,6 +123,17 @@ class RequestColumns:
             except InvalidField as failure:
                 wrong[place] = failure
         return wrong
+
+    def _occurrences(self, part: slice) -> tuple[list[bytes], dict[int, InvalidField]]:
+        found, wrong = [], {}
+        pairs = zip(self._occurrence_ids[part], self._names[part], strict=True)
+        for place, (occurrence_id, name) in enumerate(pairs):
+            try:
+                found.append(validate.occurrence_id(occurrence_id, name))
+            except InvalidField as failure:
+                found.append(b"")
+                wrong[place] = failure
+        return found, wrong
 
     def _timers(  # see 0062
         self, names: list[str], payloads: list[bytes], times: Sequence[int], subjects: list[str]

@@ -30,7 +30,10 @@ ON_CONFLICT = {
 LONGEST = 1_000 * 366 * 86_400 * SECOND
 """The longest run of debounced timers, in microseconds: none ends after the year 9999."""
 
-EXCLUDED = ("due_time", "delay", "due_times_us", "delays_us", "spread", "expire_time", "expire_after")
+EXCLUDED = (
+    *("due_time", "delay", "due_times_us", "delays_us", "spread", "expire_time", "expire_after"),
+    *("occurrence_id", "occurrence_ids"),
+)
 """What a debounced timer does not go with."""
 
 
@@ -99,7 +102,7 @@ def _has(message: Said, field: str) -> bool:
     known = message.DESCRIPTOR.fields_by_name.get(field)
     if known is None:
         return False
-    return bool(getattr(message, field)) if known.is_repeated else message.HasField(field)
+    return message.HasField(field) if known.has_presence else bool(getattr(message, field))
 
 
 def _positive(field: str, message: Duration) -> int:

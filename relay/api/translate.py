@@ -69,6 +69,7 @@ def new_timer(
         intent=intent,
         condition=condition,
         seal_with=validate.seal_with(spec.seal_with, sealed=sealed),
+        occurrence=validate.occurrence_id(spec.occurrence_id, spec.timer_id),
     )
 
 
@@ -114,6 +115,7 @@ def new_timers(
         content_types=content_types,
         intents=[said or REPLACE] * len(specs),
         seal_with=subjects,
+        occurrences=[validate.occurrence_id(spec.occurrence_id, spec.timer_id) for spec in specs],
         **expiries,
     )
 

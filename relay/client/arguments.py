@@ -31,6 +31,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _RESOLVED = re.compile(r"(dns|ipv4|ipv6|unix|unix-abstract|vsock|xds):")
 """The schemes that gRPC itself can resolve."""
+_OCCURRENCE = re.compile(r"[0-9a-f]{32}")
 _FORBIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f{}]")
 
 
@@ -64,6 +65,15 @@ def check_name(value: str, field: str) -> None:
         raise InvalidArgument(f"{field} has {size} bytes; at most {MAX_NAME_BYTES} are allowed", field=field)
     if _FORBIDDEN.search(value):
         raise InvalidArgument(f"{field} must not contain control characters or braces", field=field)
+
+
+def check_occurrence_id(value: str, timer_id: str) -> None:
+    """Require the timer_id, a slash, and 32 hexadecimal digits. Raises `InvalidArgument`."""
+    check_text(value, "occurrence_id")
+    before, _, digits = value.rpartition("/")
+    if before != timer_id or not _OCCURRENCE.fullmatch(digits):
+        wanted = "the timer_id, a slash, and 32 lower-case hexadecimal digits, as uuid.uuid4().hex has them"
+        raise InvalidArgument(f"occurrence_id must be {wanted}", field="occurrence_id")
 
 
 def check_text(value: str, field: str) -> int:

@@ -127,6 +127,10 @@ class RelayClient(RecurringHandlers):
         `seal_with` names whom the payload is about, in a topic that is sealed: `topics.forget_subject` makes
         all that was scheduled with the same name unreadable for good.
 
+        `occurrence_id` is your own name for this life of the timer, such as `f"{timer_id}/{uuid4().hex}"`.
+        Its deliveries carry it. While it lives, a call that names it again changes nothing, and is answered
+        UNCHANGED.
+
         While the relay is away the call is repeated under the same id for `timeout` seconds. After
         an answer that got lost, UNCHANGED may be the call's own doing. Raises `CallError`:
         `InvalidArgument` names the field, `ResourceExhausted` says that the topic or Redis is full,

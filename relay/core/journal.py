@@ -135,7 +135,8 @@ class JournalRecord:
     says that it is a dead letter which did, and `previous_dead_id` what that was called before. `principal`
     is who asked for it, where a person did and is known. `error` is what went wrong, in short (`in_short`).
 
-    `nonce` is that of the lease that this is about, `occurrence` that of the first claim; CLAIMED has both.
+    `nonce` is that of the lease that this is about, `occurrence` that of the first claim, or what a
+    caller named it; CLAIMED has both.
     `attempts` and `claims` are the counts so far. `score` is when the timer is next claimed or its lease
     ends; `expires` is 0 for never. An id that is not UTF-8 comes with surrogate escapes.
     """

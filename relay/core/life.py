@@ -77,8 +77,9 @@ class Given:
 
     `nonce` is that of the claim, or the one that a token names. `lease`, `grace` (of a timer without payload)
     and `retry_after` are lengths. `due` and `expires` (0: never) are those of a timer that is scheduled or
-    rescheduled. `content` says whether the claim found a payload, `full` whether the topic has no room for
-    one more timer. The other fields are those of `Ending` and `NewTimer`.
+    rescheduled, `occurrence` the caller's name for the life that begins. `content` says whether the claim
+    found a payload, `full` whether the topic has no room for one more timer. The other fields are those of
+    `Ending` and `NewTimer`.
     """
 
     now: int = 0
@@ -92,6 +93,7 @@ class Given:
     intent: Intent = REPLACE
     condition: Condition = NO_CONDITION
     full: bool = False
+    occurrence: bytes = b""
     retry_after: int | None = None
     received: bool = False
     broken: bool = False
@@ -199,7 +201,8 @@ def _holds(life: TimerLife | None, nonce: bytes) -> bool:
 
 def _schedule(life: TimerLife | None, given: Given) -> Effect:
     if life is not None:
-        kept = stands(given.intent, life.due, given.due)
+        same = given.occurrence != b"" and life.occurrence == given.occurrence
+        kept = same or stands(given.intent, life.due, given.due)
         refused = Change.UNCHANGED if kept else refusal(life, given.condition)
     elif given.condition != NO_CONDITION:
         refused = Change.GONE
@@ -210,8 +213,10 @@ def _schedule(life: TimerLife | None, given: Given) -> Effect:
     limit = _limit(life, given)
     score = min(given.due, limit or given.due)
     due = max(score, 0)
-    after = TimerLife(due, score, expires=given.expires, recorded=given.expires > 0, limit=limit)
-    record = JournalRecord(RecordKind.SCHEDULED, due=due, expires=given.expires)
+    name = given.occurrence
+    recorded = given.expires > 0 or name != b""
+    after = TimerLife(due, score, expires=given.expires, occurrence=name, recorded=recorded, limit=limit)
+    record = JournalRecord(RecordKind.SCHEDULED, due=due, expires=given.expires, occurrence=name)
     if life is None:
         return Effect(after, Change.CREATED, record)
     voided: dict[str, Any] = {"nonce": life.nonce, "previous_due": life.due, "adopted": life.adopted}

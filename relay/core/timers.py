@@ -91,7 +91,9 @@ class NewTimer(NamedTuple):
     It is never delivered at or after `expires` (an instant), or `expires_after` its due time
     (microseconds). `intent` says what becomes of a timer that has its id; with `Debounce` there is a `delay`
     and no expiry. With `condition` it is stored only if a timer has its id and meets the condition. Its
-    content is sealed with the key of the subject `seal_with`, if that is not empty.
+    content is sealed with the key of the subject `seal_with`, if that is not empty. `occurrence` is the
+    caller's name for this life of the timer, of 16 bytes, empty for none: a living timer that has it stays as
+    it is.
     """
 
     timer_id: str
@@ -105,6 +107,7 @@ class NewTimer(NamedTuple):
     intent: Intent = REPLACE
     condition: Condition = NO_CONDITION
     seal_with: str = ""
+    occurrence: bytes = b""
 
 
 @columns_of(NewTimer)
@@ -123,6 +126,7 @@ class NewTimers(Batch[NewTimer]):
     intents: list[Intent]
     conditions: list[Condition]
     seal_with: list[str]
+    occurrences: list[bytes]
 
 
 class Change(Enum):

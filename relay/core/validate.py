@@ -9,6 +9,7 @@ from relay.core.errors import InvalidField
 from relay.core.instants import LATEST
 
 MAX_NAME_BYTES = 256
+_OCCURRENCE, _NO_OCCURRENCE = re.compile("[0-9a-f]{32}"), 32 * "0"
 _PLAIN = re.compile(r"[ -z|~]+")
 MAX_HEADER_BYTES = 64 * 1024
 MOST_PAYLOAD_BYTES = 64 << 20
@@ -128,6 +129,24 @@ def seal_with(value: str, *, sealed: bool) -> str:
             "seal_with", "is set, and the topic is not sealed; leave it out, or set sealing for the topic"
         )
     return name("seal_with", value)
+
+
+def occurrence_id(value: str, timer_id: str, field: str = "occurrence_id") -> bytes:  # see 0124
+    """Check an occurrence_id as deliveries have it, and return its 16 bytes; empty for none.
+
+    It is the timer_id as the caller gave it, a slash, and 32 lower-case hexadecimal digits that are not all
+    zero. Raises `InvalidField`.
+    """
+    if not value:
+        return b""
+    if not timer_id:
+        raise InvalidField("timer_id", f"is empty; give one with {field}, which begins with it")
+    before, _, digits = value.rpartition("/")
+    if before != timer_id or not _OCCURRENCE.fullmatch(digits) or digits == _NO_OCCURRENCE:
+        raise InvalidField(
+            field, "is not the timer_id, a slash, and 32 hexadecimal digits; give timer_id/ and a UUID's"
+        )
+    return bytes.fromhex(digits)
 
 
 def content_type(value: str) -> str:

@@ -113,6 +113,7 @@ class MemoryStore:
             expires=_expiry(timer, due),
             intent=timer.intent,
             condition=timer.condition,
+            occurrence=timer.occurrence,
             full=0 < max_waiting <= len(self._entries(topic)),
         )
         effect = self._step(topic, timer.timer_id, LifeEvent.SCHEDULE, given, Content.of(timer))

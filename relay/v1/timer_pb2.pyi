@@ -40,7 +40,7 @@ TIMER_STATE_PENDING: TimerState
 TIMER_STATE_LEASED: TimerState
 
 class TimerSpec(_message.Message):
-    __slots__ = ("topic", "timer_id", "due_time", "delay", "payload", "headers", "content_type", "expire_time", "expire_after", "debounce", "at_most", "spread", "seal_with")
+    __slots__ = ("topic", "timer_id", "due_time", "delay", "payload", "headers", "content_type", "expire_time", "expire_after", "debounce", "at_most", "spread", "seal_with", "occurrence_id")
     class HeadersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -61,6 +61,7 @@ class TimerSpec(_message.Message):
     AT_MOST_FIELD_NUMBER: _ClassVar[int]
     SPREAD_FIELD_NUMBER: _ClassVar[int]
     SEAL_WITH_FIELD_NUMBER: _ClassVar[int]
+    OCCURRENCE_ID_FIELD_NUMBER: _ClassVar[int]
     topic: str
     timer_id: str
     due_time: _timestamp_pb2.Timestamp
@@ -74,7 +75,8 @@ class TimerSpec(_message.Message):
     at_most: _duration_pb2.Duration
     spread: _duration_pb2.Duration
     seal_with: str
-    def __init__(self, topic: _Optional[str] = ..., timer_id: _Optional[str] = ..., due_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., delay: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., payload: _Optional[bytes] = ..., headers: _Optional[_Mapping[str, str]] = ..., content_type: _Optional[str] = ..., expire_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expire_after: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., debounce: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., at_most: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., spread: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., seal_with: _Optional[str] = ...) -> None: ...
+    occurrence_id: str
+    def __init__(self, topic: _Optional[str] = ..., timer_id: _Optional[str] = ..., due_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., delay: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., payload: _Optional[bytes] = ..., headers: _Optional[_Mapping[str, str]] = ..., content_type: _Optional[str] = ..., expire_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expire_after: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., debounce: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., at_most: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., spread: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., seal_with: _Optional[str] = ..., occurrence_id: _Optional[str] = ...) -> None: ...
 
 class Condition(_message.Message):
     __slots__ = ("only_if_pending", "due_time")

@@ -102,7 +102,7 @@ class ItemError(_message.Message):
     def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., field: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class ScheduleColumnsRequest(_message.Message):
-    __slots__ = ("topic", "timer_ids", "payloads", "due_times_us", "delays_us", "headers", "content_type", "mode", "on_conflict", "debounce", "at_most", "spread", "durability", "seal_with")
+    __slots__ = ("topic", "timer_ids", "payloads", "due_times_us", "delays_us", "headers", "content_type", "mode", "on_conflict", "debounce", "at_most", "spread", "durability", "seal_with", "occurrence_ids")
     class HeadersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -124,6 +124,7 @@ class ScheduleColumnsRequest(_message.Message):
     SPREAD_FIELD_NUMBER: _ClassVar[int]
     DURABILITY_FIELD_NUMBER: _ClassVar[int]
     SEAL_WITH_FIELD_NUMBER: _ClassVar[int]
+    OCCURRENCE_IDS_FIELD_NUMBER: _ClassVar[int]
     topic: str
     timer_ids: _containers.RepeatedScalarFieldContainer[str]
     payloads: _containers.RepeatedScalarFieldContainer[bytes]
@@ -138,7 +139,8 @@ class ScheduleColumnsRequest(_message.Message):
     spread: _duration_pb2.Duration
     durability: str
     seal_with: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, topic: _Optional[str] = ..., timer_ids: _Optional[_Iterable[str]] = ..., payloads: _Optional[_Iterable[bytes]] = ..., due_times_us: _Optional[_Iterable[int]] = ..., delays_us: _Optional[_Iterable[int]] = ..., headers: _Optional[_Mapping[str, str]] = ..., content_type: _Optional[str] = ..., mode: _Optional[_Union[ScheduleMode, str]] = ..., on_conflict: _Optional[_Union[OnConflict, str]] = ..., debounce: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., at_most: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., spread: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., durability: _Optional[str] = ..., seal_with: _Optional[_Iterable[str]] = ...) -> None: ...
+    occurrence_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, topic: _Optional[str] = ..., timer_ids: _Optional[_Iterable[str]] = ..., payloads: _Optional[_Iterable[bytes]] = ..., due_times_us: _Optional[_Iterable[int]] = ..., delays_us: _Optional[_Iterable[int]] = ..., headers: _Optional[_Mapping[str, str]] = ..., content_type: _Optional[str] = ..., mode: _Optional[_Union[ScheduleMode, str]] = ..., on_conflict: _Optional[_Union[OnConflict, str]] = ..., debounce: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., at_most: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., spread: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., durability: _Optional[str] = ..., seal_with: _Optional[_Iterable[str]] = ..., occurrence_ids: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ScheduleColumnsResponse(_message.Message):
     __slots__ = ("due_times_us", "results", "errors", "deliveries_under_way", "reached", "sealed_with_subject")

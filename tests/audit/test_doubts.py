@@ -213,3 +213,14 @@ def test_renumbered_gaps_can_not_hide_a_commit() -> None:
     """A lost ACK whose number was given away again is a timer that never ended."""
     batches = whole().batches
     assert refuted(audited(renumbered(batches[:-1]))) == {ONCE}
+
+
+def test_an_occurrence_that_its_caller_named() -> None:
+    """It is known before it is claimed, and delivered as no other; once more after its end is legal."""
+    name = b"named by a calle"
+    forge = Forge().scheduled("t", occurrence=name).claimed("t", 1, occurrence=name).acked("t", 1)
+    forge.scheduled("t", occurrence=name).replaced("t", 0.0, 0.0, occurrence=name)
+    forge.claimed("t", 2, occurrence=name).acked("t", 2)
+    assert audited(forge.batches).verdict is PromiseVerdict.PROVED
+    other = Forge().scheduled("t", occurrence=name).claimed("t", 1).acked("t", 1)
+    assert refuted(audited(other.batches)) == {Promise.NEWEST_INTENT}

@@ -490,6 +490,42 @@ async def test_create_only_leaves_what_lives(subject: Subject, topic: str) -> No
     assert (timer.payload, timer.due_time) == (b"1", first.due_time)
 
 
+async def test_an_occurrence_that_is_named_once_more(subject: Subject, topic: str) -> None:
+    """By one call, by columns and one by one: it stays as it is while it lives, its delivery has the name,
+    and a name that is none is refused for its timer alone."""
+    seen = Seen(subject, topic)
+    name = f"a/{0xAB:032x}"
+    named = NewTimer(topic=topic, payload=b"x", delay=60, timer_id="a", occurrence_id=name)
+    with_headers = NewTimer(
+        topic=topic, payload=b"y", delay=60, timer_id="a", occurrence_id=name, expire_after=60
+    )
+    async with subject.serving():
+        client = subject.client
+        first = await client.schedule(topic, b"x", delay=60, timer_id="a", occurrence_id=name)
+        assert first.result is ChangeResult.CREATED
+        again = await client.schedule(topic, b"y", delay=90, timer_id="a", occurrence_id=name)
+        assert (again.result, again.due_time) == (ChangeResult.UNCHANGED, first.due_time)
+        beside = NewTimer(topic=topic, payload=b"", delay=60, timer_id="b", occurrence_id=f"b/{1:032x}")
+        for repeat in (named, with_headers):
+            results = await client.schedule_batch([repeat, beside])
+            assert [each.error for each in results] == [None, None]
+            stands = results[0].timer
+            assert stands is not None
+            assert (stands.result, stands.due_time) == (ChangeResult.UNCHANGED, first.due_time)
+        await client.cancel(topic, "b")
+        object.__setattr__(named, "occurrence_id", "b/0")
+        wrong, right = await client.schedule_batch([named, beside])
+        assert isinstance(wrong.error, InvalidArgument)
+        assert (wrong.error.field, right.error) == ("occurrence_id", None)
+        await client.cancel(topic, "b")
+        await client.run_timer(topic, "a")
+        await seen.times(1)
+        await seen.empty()
+        with pytest.raises(InvalidArgument, match="occurrence_id"):
+            await client.schedule(topic, b"", timer_id="a", debounce=1, occurrence_id=name)
+    assert [(got.occurrence_id, got.payload) for got in seen.deliveries] == [(name, b"x")]
+
+
 async def test_changes_on_condition_of_the_due_time(subject: Subject, topic: str) -> None:
     """Who knows an older one changes nothing; where there is no timer, there is nothing to change."""
     async with subject.serving():

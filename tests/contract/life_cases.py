@@ -193,6 +193,15 @@ def happenings() -> Iterator[Happening]:
     debounces = [Debounce(), Debounce(HOUR), Debounce(2 * HOUR)]
     yield from varied(LifeEvent.SCHEDULE, True, due=[NOW + 1, NOW + HOUR], intent=debounces)
     yield from varied(LifeEvent.SCHEDULE, True, due=[0], full=[True])
+    # N1 and N3 are the occurrences of the starts
+    yield from varied(
+        LifeEvent.SCHEDULE,
+        True,
+        due=[LATER],
+        occurrence=[N1, N2],
+        expires=[0, NOW + HOUR],
+        condition=conditions[:2],
+    )
     yield from varied(
         LifeEvent.CLAIM, nonce=[N2], lease=[LEASE], limits=LIMITS, content=flags, grace=[60 * SECOND]
     )

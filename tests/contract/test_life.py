@@ -85,6 +85,7 @@ def scheduled(timer_id: str, given: Given) -> NewTimer:
         given.expires or None,
         intent=given.intent,
         condition=given.condition,
+        occurrence=given.occurrence,
     )
 
 

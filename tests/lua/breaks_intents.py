@@ -45,6 +45,14 @@ OF_INTENTS = {
     "the limit is not written": Break(
         "timeline/schedule", "limit-written", "id, pack(r)", old="id, r.limit and limit_text(r) or pack(r)"
     ),
+    "a living occurrence replaced by itself": Break("timeline/schedule", "living-occurrence-stays"),
+    "any timer taken for the occurrence": Break(
+        "timeline/schedule",
+        "living-occurrence-stays",
+        "there and 'UNCHANGED'",
+        old="there and standing(n, id).occurrence == occurrence and 'UNCHANGED'",
+    ),
+    "the given occurrence is not kept": Break("timeline/schedule", "given-occurrence-kept"),
 }
 
 MOVES: Scenario = intents.test_each_call_moves_it
@@ -76,4 +84,10 @@ KILLERS: dict[str, tuple[Scenario, ...]] = {
         partial(intents.test_a_foreign_writer_ends_the_run, at=NOW / 1e6 + 7),
     ),
     "the limit is not written": (MOVES,),
+    "a living occurrence replaced by itself": (
+        intents.test_a_repeat_of_a_living_occurrence,
+        intents.test_occurrences_in_one_call,
+    ),
+    "any timer taken for the occurrence": (intents.test_occurrences_in_one_call,),
+    "the given occurrence is not kept": (intents.test_a_repeat_of_a_living_occurrence,),
 }

@@ -13,7 +13,7 @@ from relay.core.outcomes import Verb, Verdict
 from relay.core.timers import KEEP_EXISTING, Change, Condition, Debounce, NewTimer, OnConflict, Scheduled
 from relay.store.codec import envelope
 from relay.store.codec.lease_record import LEASED, PENDING
-from tests.worlds.scripts.asking import LEASE, N1, N2, NOW
+from tests.worlds.scripts.asking import LEASE, N1, N2, N3, NOW
 from tests.worlds.scripts.bench import Bench
 from tests.worlds.scripts.states import EMPTY, alone, limited, own, record, score
 
@@ -273,3 +273,40 @@ async def test_what_is_refused_begins_no_run(bench: Bench) -> None:
     told = await bench.store.schedule(bench.topic, timers, deadlines=[monotonic() - 1, math.inf])
     assert [each.change for each in told] == [Change.GIVEN_UP, CREATED]
     assert bench.state().limits == before.limits
+
+
+# ------------------------------------------------------------------ occurrences that callers name
+
+
+async def test_a_repeat_of_a_living_occurrence(bench: Bench) -> None:
+    """The answer to a call was lost, and its timer is under way as the call is repeated: lease and attempts
+    stay, and deliveries carry the name. After the end the repeat is the same occurrence once more."""
+    named = new(NOW - 5, occurrence=N2)
+    assert await schedule(bench, named) == [Scheduled(NOW - 5, CREATED)]
+    (timer,) = (await bench.claim(N1)).timers
+    assert timer.occurrence_id == f"a/{N2.hex()}"
+    before = bench.state()
+    (again,) = await schedule(bench, named._replace(due=NOW + 9, payload=b"other"))
+    assert (again.due, again.change, again.delivery_under_way) == (NOW - 5, UNCHANGED, True)
+    assert bench.state() == before
+    assert await bench.settle("a", N1) is Verdict.OK
+    assert await schedule(bench, named) == [Scheduled(NOW - 5, CREATED)]
+    (timer,) = (await bench.claim(N3)).timers
+    assert (timer.occurrence_id, timer.attempt) == (f"a/{N2.hex()}", 1)
+
+
+async def test_occurrences_in_one_call(bench: Bench) -> None:
+    """Another name, or none, is a new intent; the same name is not, also within a call, whatever stands."""
+    results = await schedule(
+        bench,
+        new(NOW + 1, occurrence=N2),
+        new(NOW + 2, b"other", occurrence=N2),
+        new(NOW + 3, b"third", occurrence=N3),
+        new(NOW + 4, b"fourth", occurrence=N3, intent=LATEST_STANDS),
+    )
+    assert [each.change for each in results] == [CREATED, UNCHANGED, REPLACED, UNCHANGED]
+    at = score(NOW + 3)
+    waiting = record(PENDING, own(NOW + 3), due=at, claims=0, occurrence=N3)
+    assert bench.state() == alone("a", own(NOW + 3), waiting, stored=stored(b"third"))
+    assert [each.change for each in await schedule(bench, new(NOW + 5))] == [REPLACED]
+    assert bench.state() == alone("a", score(NOW + 5), stored=stored())

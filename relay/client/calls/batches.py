@@ -114,6 +114,9 @@ class _Batch:
             content_type=first.content_type,
             durability=self._durability,
             seal_with=[new.seal_with for new in timers] if any(new.seal_with for new in timers) else (),
+            occurrence_ids=[new.occurrence_id for new in timers]
+            if any(new.occurrence_id for new in timers)
+            else (),
             **self._said,
         )
         _say_times(request, timers)
@@ -181,7 +184,8 @@ def _chunks(timers: Iterable[NewTimer]) -> Iterator[list[NewTimer]]:
 
 def weight(new: NewTimer) -> int:
     """An upper bound of the bytes that it takes in a call, by columns or as a message."""
-    if new.headers or new.content_type or new.seal_with or new.apart_us is not None:
+    beside = new.headers or new.content_type or new.seal_with or new.occurrence_id
+    if beside or new.apart_us is not None:
         return new.to_proto().ByteSize() + 8
     return len(new.payload) + BESIDE  # asking the message takes five times as long
 

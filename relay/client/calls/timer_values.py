@@ -76,6 +76,10 @@ class NewTimer:
     seal_with: str = field(default="", repr=False)
     """Whom the payload is about, in a sealed topic: once this subject is forgotten, payload and headers never
     open again. Under the rules of `topic`; empty: nobody."""
+    occurrence_id: str = ""
+    """Your own name for this life of the timer: the `timer_id`, a slash, and the 32 hexadecimal digits of a
+    UUID. Deliveries carry it. While it lives, the same name once more changes nothing. Not with `debounce`;
+    empty: the relay makes one."""
     time_us: int = field(init=False, repr=False, compare=False)
     """`delay`, `due_time` or `debounce`, whichever is given, in microseconds."""
     apart_us: tuple[int, int, int] | None = field(init=False, repr=False, compare=False, default=None)
@@ -93,6 +97,8 @@ class NewTimer:
         arguments.check_text(self.content_type, "content_type")
         if self.seal_with:
             arguments.check_name(self.seal_with, "seal_with")
+        if self.occurrence_id:
+            arguments.check_occurrence_id(self.occurrence_id, self.timer_id)
         if self.debounce is not None or self.at_most is not None or self.spread is not None:
             object.__setattr__(self, "apart_us", self._apart())
         object.__setattr__(self, "time_us", self._time())
@@ -166,6 +172,7 @@ class NewTimer:
             headers=self.headers,
             content_type=self.content_type,
             seal_with=self.seal_with,
+            occurrence_id=self.occurrence_id,
         )
         if self.apart_us is not None:
             say_apart(spec, self.apart_us)
@@ -203,6 +210,7 @@ class TimerFields(TypedDict, total=False):
     at_most: Seconds | None
     spread: Seconds | None
     seal_with: str
+    occurrence_id: str
 
 
 MAY_BE_NONE = ("timer_id", "headers")

@@ -185,9 +185,9 @@ class AuditRules(LeaseRules):
         """Begin a new timer, which has only the name of the old one."""
         if timer.lease is not None:
             timer.voided = timer.lease.nonce
-        timer.lease, timer.occurrence, timer.attempts, timer.claims = None, b"", 0, 0
+        timer.lease, timer.occurrence, timer.attempts, timer.claims = None, record.occurrence, 0, 0
         timer.deliveries, timer.nacked, timer.accepted = 0, False, True
-        timer.due, timer.recorded = record.due, record.expires > 0
+        timer.due, timer.recorded = record.due, record.expires > 0 or has(record.occurrence)
         timer.missed = None
         self.counts["intents"] += 1
         self.findings.checked[Promise.AT_LEAST_ONCE] += 1

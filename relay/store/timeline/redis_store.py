@@ -98,7 +98,14 @@ class RedisStore:
         """See `TimerStore.schedule`. One script call, and one more for subjects that are not known."""
         new = NewTimers.of(timers)
         whens = map(
-            when_words, new.dues, new.delays, new.expires, new.expires_after, new.intents, new.conditions
+            when_words,
+            new.dues,
+            new.delays,
+            new.expires,
+            new.expires_after,
+            new.intents,
+            new.conditions,
+            new.occurrences,
         )
         subjects = await self._subjects.keep(topic, new.seal_with) if any(new.seal_with) else ()
         contents = self._contents.encode_all(

@@ -32,9 +32,12 @@ def when_words(
     expires_after: int | None = None,
     intent: Intent = REPLACE,
     condition: Condition = NO_CONDITION,
+    occurrence: bytes = b"",
 ) -> str:
     """Write when a timer is due, and on what terms; see `timeline/schedule.lua`."""
     when = f"+{delay or 0}" if due is None else repr(to_score(due))
+    if occurrence:
+        when += f";o{occurrence.hex()}"
     if expires is not None:
         when += f";e{to_score(expires)!r}"
     elif expires_after is not None:
