@@ -19,7 +19,7 @@ from relay.console.rendering import assets, render
 from relay.console.requests import Desk, Download, PageAnswer, PageCall, Shown
 from relay.console.views import ACTIONS, PAGES
 from relay.core.errors import InvalidField, ServiceError, Unauthenticated
-from relay.core.trust.principals import caller
+from relay.core.trust.principals import ANONYMOUS, caller
 from relay.core.trust.usage import Bounds, Usage
 from relay.web import guard
 from relay.web.problems import Refused
@@ -188,6 +188,7 @@ class Console:
             "principal": caller.get().name,
             "here": request.url.path.rstrip("/"),
             "signed_in": forgery.BEARER in request.cookies,
+            "may_sign_in": self._admit is not None and caller.get() is ANONYMOUS,
         }
         content = render(answer.template, {**common, **answer.about})
         response = Response(content, answer.status, media_type="text/html; charset=utf-8")

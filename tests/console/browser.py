@@ -25,7 +25,8 @@ document.addEventListener('securitypolicyviolation', (event) => {
 
 @dataclass
 class Watched:
-    """A page of the console. `errors` are what its console said, what it threw, and requests to other hosts."""
+    """A page of the console. `errors` are what its console said, what it threw, and requests to other
+    hosts."""
 
     page: Page
     console: str
@@ -38,15 +39,20 @@ class Watched:
     def check(self) -> None:
         """Nothing went wrong, and nothing that others wrote has run."""
         assert not self.errors, self.errors
-        assert "owned" not in self.page.title()
+        assert self.page.evaluate("window.owned") is None
 
-    def axe(self) -> None:
-        """axe finds nothing against WCAG 2.2 AA, nor against what its authors call best."""
+    def axe(self, *rules: str) -> None:
+        """axe finds nothing against WCAG 2.2 AA, nor against what its authors call best; or against these
+        rules alone."""
         # By the debugger's way in, which the page's policy does not concern.
         self.page.evaluate(AXE.read_text(encoding="utf-8"))
-        found = self.page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+        options = {"resultTypes": ["violations"], **({"runOnly": list(rules)} if rules else {})}
+        found = self.page.evaluate("(options) => axe.run(document, options)", options)
         said = [
-            (each["id"], [node["html"][:200] + " | " + node["failureSummary"][:300] for node in each["nodes"]])
+            (
+                each["id"],
+                [node["html"][:200] + " | " + node["failureSummary"][:300] for node in each["nodes"]],
+            )
             for each in found["violations"]
         ]
         assert not said, said
@@ -72,13 +78,19 @@ def chromium() -> Iterator[Browser]:
 @contextmanager
 def watched(browser: Browser, console: str, **options: Any) -> Iterator[Watched]:
     """A page in a context of its own, by default of 1,280 × 800 points in the light theme."""
-    said = {"viewport": {"width": 1280, "height": 800}, "color_scheme": "light", "timezone_id": "Europe/Berlin"}
+    said = {
+        "viewport": {"width": 1280, "height": 800},
+        "color_scheme": "light",
+        "timezone_id": "Europe/Berlin",
+    }
     context = browser.new_context(locale="en-GB", **{**said, **options})
     context.add_init_script(LISTEN)
     page = context.new_page()
     page.set_default_timeout(30_000)
     seen = Watched(page, console)
-    page.on("console", lambda line: seen.errors.append(line.text) if line.type in ("error", "warning") else None)
+    page.on(
+        "console", lambda line: seen.errors.append(line.text) if line.type in ("error", "warning") else None
+    )
     page.on("pageerror", lambda error: seen.errors.append(str(error)))
     page.on(
         "request",

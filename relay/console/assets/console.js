@@ -148,13 +148,20 @@
     plots = all("[data-plot]").map((place) => {
       const [starts, timers, occurrences] = JSON.parse(place.dataset.plot);
       const sums = timers.map((each, index) => each + occurrences[index]);
+      const day = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric" });
+      const hour = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+      const moments = (_, ticks, __, ___, step) => ticks.map((each) => {
+        const moment = new Date(each * 1000);
+        const midnight = moment.getHours() === 0 && moment.getMinutes() === 0;
+        return step >= 86400 || midnight ? day.format(moment) : hour.format(moment);
+      });
       const axis = { stroke: color("--muted"), grid: { stroke: color("--line"), width: 1 }, ticks: { stroke: color("--line") } };
       const bars = uPlot.paths.bars({ size: [0.8, 40], align: 1 });
       const series = (label, name) => ({ label, stroke: color(name), fill: color(name), width: 0, paths: bars, points: { show: false } });
       return new uPlot({
         width: place.clientWidth, height: 190, legend: { show: false }, cursor: { drag: { x: false, y: false } },
         scales: { x: { time: true }, y: { range: (_, low, high) => [0, Math.max(high * 1.1, 4)] } },
-        axes: [axis, { ...axis, size: 54, values: (_, ticks) => ticks.map((each) => (Number.isInteger(each) ? grouped(each) : "")) }],
+        axes: [{ ...axis, size: 34, values: moments }, { ...axis, size: 54, values: (_, ticks) => ticks.map((each) => (Number.isInteger(each) ? grouped(each) : "")) }],
         series: [{}, series("occurrences", "--plot-b"), series("timers", "--plot-a")],
       }, [starts, sums, timers], place);
     });

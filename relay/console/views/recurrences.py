@@ -15,7 +15,7 @@ from relay.v1 import recurrence_service_pb2 as pb
 PAGE = 50
 """The recurrences of one page."""
 
-COMING, PAST = 12, 20
+COMING, PAST = 12, 16
 """The instants that a page shows."""
 
 
@@ -92,13 +92,14 @@ def _word(constant: str) -> str:
 
 async def preview(desk: Desk, call: PageCall) -> PageAnswer:
     """The next instants of a rule while it is typed: a part of a page."""
-    said = call.text("rule").strip()
+    topic, said = call.need("topic"), call.text("rule").strip()
+    desk.access.require(AccessVerb.READ, topic)
     rule = pb.RecurrenceRule(zone=call.text("zone").strip())
     about: dict[str, object] = {"coming": [], "trouble": "", "said": said}
     if said:
         try:
             _read_rule(rule, said)
-            asked = pb.PreviewRecurrenceRequest(topic=call.need("topic"), rule=rule, count=COMING)
+            asked = pb.PreviewRecurrenceRequest(topic=topic, rule=rule, count=COMING)
             about["coming"] = (await desk.recurrences.preview(asked)).instants
         except InvalidField as failure:
             about["trouble"] = f"{failure.field}: {failure.problem}"
