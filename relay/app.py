@@ -22,6 +22,7 @@ from relay.api.people.actions import Actions
 from relay.api.recurring.calendars import CalendarCalls
 from relay.api.recurring.calls import RecurrenceCalls
 from relay.callers import Callers, callers_by
+from relay.console.app import AT, Console, Front
 from relay.core.endpoints.secrets import mask
 from relay.core.errors import CannotListen, ServiceError, StoreUnavailable
 from relay.core.journal import Journals
@@ -34,6 +35,7 @@ from relay.engine.engine import Engine
 from relay.engine.event_loop import loop_factory, recent_stall
 from relay.engine.reports.hint_refusals import HintRefusals
 from relay.engine.reports.journal_trims import JournalTrims
+from relay.pages import console_by
 from relay.rpc import server as rpc
 from relay.rpc.push import push
 from relay.settings import Settings, doubtful
@@ -95,6 +97,8 @@ class Listening:
     grpc: str
     http: str
     api: str
+    console: str = ""
+    """Where the console is, empty if it is off."""
 
 
 Started = Callable[[Listening], None]
@@ -173,7 +177,12 @@ async def serve(settings: Settings, started: Started | None = None) -> None:
                 if await unless_told_to_stop(signals, partial(declare, declared, engine, by_itself)) is None:
                     tasks.cancel_scope.cancel()
                     return
-                json_api = await start_api(tasks, engine, count, settings, call_time, callers)
+                pages = (
+                    console_by(settings, engine, server, count, call_time, callers)
+                    if settings.serves_console
+                    else None
+                )
+                json_api = await start_api(tasks, engine, count, settings, call_time, callers, pages)
                 api = await rpc.start(
                     engine,
                     binding=callers.listeners.binding,
@@ -197,15 +206,18 @@ async def serve(settings: Settings, started: Started | None = None) -> None:
                         "http": http,
                         "api": json_api.address if json_api else "off",
                         "redis": what,
+                        "console": AT if json_api is not None and pages is not None else "off",
                     },
                 )
                 if started is not None:
-                    started(Listening(api.address, http, json_api.address if json_api else ""))
+                    started(listening(api, http, json_api, pages))
                 told = "outlasting the applications" if settings.stop_last else "draining"
                 log.info(told, extra={"signal": (await anext(signals)).name})
                 cut_short = True
                 async with anyio.create_task_group() as draining:
                     draining.start_soon(hurry, signals, draining.cancel_scope)
+                    if pages is not None:
+                        pages.end()
                     await stop(engine, api, json_api, settings.drain_timeout, last=settings.stop_last)
                     cut_short = False
                     draining.cancel_scope.cancel()
@@ -213,6 +225,15 @@ async def serve(settings: Settings, started: Started | None = None) -> None:
                     await stop(engine, api, json_api, 0.0)
                 tasks.cancel_scope.cancel()
     log.info("relay has stopped")
+
+
+def listening(api: rpc.RpcServer, http: str, json_api: HttpServer | None, pages: Console | None) -> Listening:
+    """The addresses that a relay serves on."""
+    if json_api is None:
+        return Listening(api.address, http, "")
+    scheme = "https" if json_api.is_tls else "http"
+    there = "" if pages is None else f"{scheme}://{json_api.address}{AT}"
+    return Listening(api.address, http, json_api.address, there)
 
 
 def taken_over(count: Instruments, setting: str, taken: bool) -> None:
@@ -321,8 +342,10 @@ async def start_api(
     settings: Settings,
     call_time: CallTime,
     callers: Callers,
+    pages: Console | None,
 ) -> HttpServer | None:
-    """Serve the JSON API; None if it is switched off. Raises `CannotListen`."""
+    """Serve the JSON API, and the console beside it; None if the API is switched off. Raises
+    `CannotListen`."""
     if not settings.serves_api:
         return None
     limit, hosts = settings.api.max_body_bytes, settings.api.hosts
@@ -338,7 +361,7 @@ async def start_api(
     )
     return await start_http(
         tasks,
-        app,
+        app if pages is None else Front(app, pages),
         settings.api.listen,
         setting="api.listen",
         bounds=settings.api.bounds,

@@ -15,6 +15,7 @@ import pytest
 
 DEBIAN = {
     "cc": "gcc libc6-dev",
+    "chromium": "chromium",
     "curl": "curl",
     "faketime": "faketime",
     "node": "nodejs npm",

@@ -152,6 +152,11 @@ class TimerStore(LeaseSource, Protocol):
         """Return one timer with its payload."""
         ...
 
+    def cursor_at(self, instant: int) -> str:
+        """Return the cursor of the page that begins with the first timer whose `next_claim` is not before an
+        instant (microseconds)."""
+        ...
+
     async def list(self, layout: Layout, *, state: TimerState | None, limit: int, cursor: str) -> Page:
         """Return a page of a topic's timers in the order of `next_claim`; `cursor` is that of the previous
         page, or empty.
@@ -279,6 +284,10 @@ class TopicStore(Protocol):
     async def overview(self, topics: Sequence[str]) -> list[TopicStats]:
         """Return the state of many topics, in one pipelined read. A topic that the store refuses is left
         out."""
+        ...
+
+    async def parts(self, topic: str) -> list[TopicStats]:
+        """Return the state of each partition of the topic, in their order."""
         ...
 
     async def pause(self, topic: str, *, until: int | None = None, duration: int | None = None) -> int | None:

@@ -63,7 +63,7 @@ from relay.engine.upkeep.mover import Mover
 from relay.engine.upkeep.tidier import Tidier
 from relay.engine.upkeep.topic_registry import TopicRegistry
 from relay.telemetry.metrics.catalogue import REDRIVEN, SCHEDULED
-from relay.telemetry.metrics.gauges import Gauges
+from relay.telemetry.metrics.gauges import Gauges, RelayState
 from relay.telemetry.metrics.instruments import Instruments
 from relay.telemetry.traces.tracing import Tracing
 
@@ -502,6 +502,10 @@ class Engine:
             topic, lambda layout: self._store.list(layout, state=state, limit=limit, cursor=cursor)
         )
 
+    def cursor_at(self, instant: int) -> str:
+        """Return the cursor of a page that begins at an instant; see `TimerStore.cursor_at`."""
+        return self._store.cursor_at(instant)
+
     # Calls of applications that take deliveries
 
     def open(self, topics: Sequence[str], max_outstanding: int, slow_outstanding: int = 0) -> Session:
@@ -643,17 +647,23 @@ class Engine:
     async def look(self, gauges: Gauges) -> None:
         """Update the gauges of the relay and its topics, within `topic_watch.PATIENCE` seconds whatever Redis
         does."""
+        state, topics = await self.standing()
+        gauges.show(state, topics)
+
+    async def standing(self) -> tuple[RelayState, Sequence[TopicStats]]:
+        """Return the state of this relay and of topics, as `look` shows them: what one read of Redis found
+        serves all who ask within a second."""
         topics = await self._topic_watch.look()
-        gauges.show(
-            relay_state(
-                self._dispatcher,
-                self._settler,
-                self._keeper,
-                self._redis_health,
-                self._loops.clock_steps(),
-                self._clock,
-            ),
-            topics,
+        return self._state(), topics
+
+    def _state(self) -> RelayState:
+        return relay_state(
+            self._dispatcher,
+            self._settler,
+            self._keeper,
+            self._redis_health,
+            self._loops.clock_steps(),
+            self._clock,
         )
 
     async def outlast(self, timeout: float) -> None:

@@ -157,6 +157,13 @@ def host_names(value: str) -> str:
     return value
 
 
+def trace_url(value: str) -> str:
+    """Check the template of a trace's address. Raises `ValueError`."""
+    if value and (not value.startswith(("http://", "https://")) or "{trace_id}" not in value):
+        raise ValueError("must be an address that begins with https:// and has {trace_id} in it, or empty")
+    return value
+
+
 def _is_address(text: str) -> bool:
     try:
         ipaddress.ip_address(text)

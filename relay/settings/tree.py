@@ -360,6 +360,24 @@ class ApiSettings(Section):
         return frozenset(name.strip().lower() for name in self.allowed_hosts.split(",") if name.strip())
 
 
+class ConsoleSettings(Section):
+    """The console: pages for people, on the listener of the API."""
+
+    enabled: bool = field(
+        True,
+        "",
+        "Whether the listener of the API serves the console under `/console`; without the API there is "
+        "none. See "
+        "[console.md](../how-to/console.md).",
+    )
+    trace_url: Annotated[str, AfterValidator(rules.trace_url)] = field(
+        "",
+        "",
+        "Where the console finds a trace, with `{trace_id}` in the place of its id: "
+        "`https://jaeger.example.com/trace/{trace_id}`. Empty means no links.",
+    )
+
+
 class LogSettings(Section):
     """The log, on standard error."""
 
@@ -682,6 +700,7 @@ class Settings(BaseSettings):
     grpc: GrpcSettings = GrpcSettings()
     http: HttpSettings = HttpSettings()
     api: ApiSettings = ApiSettings()
+    console: ConsoleSettings = ConsoleSettings()
     authentication: AuthenticationSettings = AuthenticationSettings()
     log: LogSettings = LogSettings()
     name: Annotated[str, AfterValidator(rules.relay_name)] = field(
@@ -831,6 +850,11 @@ class Settings(BaseSettings):
         if self.api.enabled == "auto":
             return not self.grpc.listen.startswith("unix:")
         return self.api.enabled == "on"
+
+    @property
+    def serves_console(self) -> bool:
+        """Whether the console is served."""
+        return self.serves_api and self.console.enabled
 
     def policies(self) -> Policies:
         """Return the policies of all topics in the form that the engine takes."""

@@ -289,6 +289,10 @@ class MemoryStore:
         """What is kept of the topic's journal, the oldest first."""
         return list(self._journal.batches.get(topic, ()))
 
+    def cursor_at(self, instant: int) -> str:
+        """See `TimerStore.cursor_at`."""
+        return f"{instant} "
+
     async def list(self, layout: Layout, *, state: TimerState | None, limit: int, cursor: str) -> Page:
         """See `TimerStore.list`. Raises `InvalidField`."""
         order = sorted(chain.from_iterable(map(self._order, layout.partitions)), key=_place)

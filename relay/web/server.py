@@ -66,6 +66,7 @@ class HttpServer:
     """A started server. `address` has the actual port."""
 
     address: str
+    is_tls: bool
     _scope: anyio.CancelScope
     _ended: anyio.Event
 
@@ -103,7 +104,7 @@ async def start_http(
         finally:
             ended.set()
 
-    return HttpServer(await tasks.start(run), scope, ended)
+    return HttpServer(await tasks.start(run), tls is not None, scope, ended)
 
 
 async def serve_http(

@@ -45,6 +45,10 @@ class Actions:  # see 0110
         """The same for what a principal does that does not call."""
         return Actions(self._store, self._relay, principal, self._unwritten)
 
+    async def page(self, before: str, limit: int) -> list[Action]:
+        """Return entries, the newest first; see `ActionStore.page`. None where nothing is recorded."""
+        return [] if self._store is None else await self._store.page(before, limit)
+
     def record(self, verb: AccessVerb, method: str, topic: str, thing: str = "", note: str = "") -> Recording:
         """A block in which somebody changes something. Raises `InvalidField` for a note that is too long."""
         principal = (self._principal or caller.get()).name

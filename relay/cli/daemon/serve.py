@@ -82,8 +82,9 @@ def _welcome(listening: Listening, url: str, data_dir: Path | None) -> str:
     """Return what another terminal needs, as lines that can be copied."""
     kept = f"are kept in {data_dir}" if data_dir else "are gone when this ends"
     api = f", API in JSON on http://{listening.api}" if listening.api else ""
+    console = f" The console is on {listening.console}." if listening.console else ""
     return (
-        f"relay dev: gRPC on {listening.grpc}, probes and metrics on http://{listening.http}{api}. "
+        f"relay dev: gRPC on {listening.grpc}, probes and metrics on http://{listening.http}{api}.{console} "
         f"Timers are in an embedded Valkey and {kept}. Try, in another terminal:\n"
         f"  export RELAY_TARGET={shlex.quote(listening.grpc)}\n"
         f"  export RELAY_REDIS__URL={shlex.quote(url)}\n"

@@ -70,6 +70,11 @@ class ActionStore(Protocol):
         had another, which becomes the entry's `before`; the id is empty otherwise. Raises `StoreError`."""
         ...
 
+    async def page(self, before: str, limit: int) -> list[Action]:
+        """Return up to `limit` entries, the newest first; those before an entry, if `before` is not empty.
+        Raises `StoreError`."""
+        ...
+
 
 def joined(entries: Iterable[Action]) -> list[Action]:
     """One entry for each action, in the order in which they were written: of one that has ended, only the

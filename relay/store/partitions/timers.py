@@ -291,6 +291,10 @@ class PartitionedTimers:  # see 0084
         topic = topic_of(partition)
         return self._layouts.known(topic) or await self._layouts.ask(topic)
 
+    def cursor_at(self, instant: int) -> str:
+        """See `TimerStore.cursor_at`."""
+        return self._timers.cursor_at(instant)
+
     async def list(self, layout: Layout, *, state: TimerState | None, limit: int, cursor: str) -> Page:
         """See `TimerStore.list`."""
         return await self._timers.list(layout, state=state, limit=limit, cursor=cursor)

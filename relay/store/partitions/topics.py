@@ -82,6 +82,14 @@ class PartitionedTopics:
             if parts.keys() >= set(layout.partitions)
         }
 
+    async def parts(self, topic: str) -> list[TopicStats]:
+        """See `TopicStore.parts`. A call for each partition, all at once."""
+
+        async def read(layout: Layout) -> list[TopicStats]:
+            return list(await for_each(self._topics.stats, layout.partitions))
+
+        return await self._begun(topic, read)
+
     async def pause(self, topic: str, *, until: int | None = None, duration: int | None = None) -> int | None:
         """See `TopicStore.pause`. The first partition decides, and the others have the same end."""
 

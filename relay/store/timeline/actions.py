@@ -9,7 +9,7 @@ from dataclasses import fields
 import anyio
 
 from relay.core.durability import STORED, needed, needing
-from relay.core.errors import StoreUnavailable
+from relay.core.errors import InvalidField, StoreUnavailable
 from relay.core.instants import LATEST
 from relay.core.trust.actions import Action
 from relay.store.server.scripts import ignore
@@ -63,11 +63,17 @@ class RedisActions:
 
     async def backwards(self) -> AsyncIterator[Action]:
         """All entries, the newest first. An XREVRANGE for each `PAGE`."""
-        end = "+"
-        while found := await self._page("XREVRANGE", end, "-"):
+        before = ""
+        while found := await self.page(before, PAGE):
             for each in found:
                 yield each
-            end = f"({found[-1].entry}"
+            before = found[-1].entry
+
+    async def page(self, before: str, limit: int) -> list[Action]:
+        """See `ActionStore.page`. One XREVRANGE."""
+        if before and not _ENTRY.fullmatch(before):
+            raise InvalidField("before", "is not the id of an entry; start without one")
+        return await self._page("XREVRANGE", f"({before}" if before else "+", "-", limit)
 
     async def behind(self, entry: str) -> AsyncIterator[Action]:
         """The entries behind an entry, in the order in which they were written. An XRANGE for each `PAGE`."""
@@ -76,10 +82,10 @@ class RedisActions:
                 yield each
             entry = found[-1].entry
 
-    async def _page(self, command: str, start: str, end: str) -> list[Action]:
+    async def _page(self, command: str, start: str, end: str, limit: int = PAGE) -> list[Action]:
         key = self._server.keys.actions
         return [
-            read_action(*each) for each in await self._server.ask(command, key, start, end, "COUNT", PAGE)
+            read_action(*each) for each in await self._server.ask(command, key, start, end, "COUNT", limit)
         ]
 
 

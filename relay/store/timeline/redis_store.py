@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import chain, compress
 
 from relay.core.errors import InvalidField
-from relay.core.instants import EXACT, SECOND, from_score, from_scores
+from relay.core.instants import EXACT, SECOND, from_score, from_scores, to_score
 from relay.core.outcomes import (
     NO_LIMITS,
     ClaimRequest,
@@ -230,6 +230,10 @@ class RedisStore:
             args += (extension.timer_id, extension.nonce, flag(extension.received))
         reply = await self._server.call(timeline.extend(topic, lease, args))
         return [VERDICTS[word] for word in reply[1:]]
+
+    def cursor_at(self, instant: int) -> str:
+        """See `TimerStore.cursor_at`."""
+        return _write_cursor(repr(to_score(instant)).encode(), b"")
 
     async def list(self, layout: Layout, *, state: TimerState | None, limit: int, cursor: str) -> Page:
         """See `TimerStore.list`. A script call for each partition, all at once; each looks at `limit`

@@ -76,6 +76,10 @@ class RedisTopics:
             if not isinstance(reply, Exception)
         ]
 
+    async def parts(self, topic: str) -> list[TopicStats]:
+        """See `TopicStore.parts`. One script call."""
+        return [await self.stats(topic)]
+
     async def pause(self, topic: str, *, until: int | None = None, duration: int | None = None) -> int | None:
         """See `TopicStore.pause`. One script call."""
         if duration is not None:

@@ -56,6 +56,11 @@ class BatchHistogram:  # see 0008
         series.least = min(series.least, *values)
         series.most = max(series.most, *values)
 
+    def counts(self, attribute: str) -> list[int]:
+        """How many values fell into each bucket since the start."""
+        series = self._series.get(attribute)
+        return [] if series is None else list(series.counts)
+
     def exemplify(self, attribute: str, value: float, context: SpanContext) -> None:
         """This value, which is recorded besides, belongs to that span."""
         bucket = bisect_left(self.spec.bounds, value)

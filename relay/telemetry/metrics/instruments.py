@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter as Counts
 from collections.abc import Sequence
 
 from opentelemetry.metrics import Counter, MeterProvider
@@ -10,11 +11,13 @@ from opentelemetry.trace import SpanContext
 from relay import __version__
 from relay.telemetry.metrics.catalogue import (
     COUNTERS,
+    DELIVERED,
     HANDLER,
     HTTP_REQUESTS,
     LATENESS,
     ROUND_TRIP,
     SCHEDULE,
+    SCHEDULED,
     InstrumentSpec,
 )
 from relay.telemetry.metrics.histograms import Histograms
@@ -25,6 +28,10 @@ OTHER = "other"
 MAX_TOPICS = 100
 """The number of topics, and of principals, that are distinguished: each costs a time series for each
 instrument."""
+
+
+TOTALLED = (SCHEDULED, DELIVERED)
+"""The counters whose totals can be read, for the rates that the console shows."""
 
 
 class FewNames:
@@ -70,13 +77,17 @@ class Instruments:
         self.topic = FewNames(max_topics)
         """The value of the attribute `topic`; one for all instruments, so that they agree."""
         self._principal = FewNames(max_topics)
+        self.totals: Counts[tuple[str, str]] = Counts()
+        """What was counted since the start: by the name of a counter in `TOTALLED`, and by topic."""
 
     def count(self, spec: InstrumentSpec, *values: str, n: float = 1) -> None:
         """Add `n` to a counter of the catalogue; `values` are those of its attributes, in their order."""
         if n:
             attributes = dict(zip(spec.attributes, values, strict=True))
             if "topic" in attributes:
-                attributes["topic"] = self.topic(attributes["topic"])
+                topic = attributes["topic"] = self.topic(attributes["topic"])
+                if spec in TOTALLED:
+                    self.totals[spec.name, topic] += int(n)
             if "principal" in attributes:
                 attributes["principal"] = self._principal(attributes["principal"])
             self._counters[spec.name].add(n, attributes)
@@ -86,6 +97,11 @@ class Instruments:
         as 0."""
         if seconds:
             self._lateness.record(self.topic(topic), [max(value, 0.0) for value in seconds])
+
+    def lateness_counts(self, topic: str) -> list[int]:
+        """Return how many latenesses of a topic fell into each bucket of `LATENESS.bounds` since the start,
+        the last one without an end."""
+        return self._lateness.counts(self.topic(topic))
 
     def late(self, topic: str, seconds: float, span: SpanContext) -> None:
         """Add the span of a delivery to its lateness, which `lateness` has counted already."""

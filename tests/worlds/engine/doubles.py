@@ -273,6 +273,9 @@ class GatedStore(Doors):
             "extend", topic, lambda: self.inner.extend(topic, extensions, lease=lease), extensions
         )
 
+    def cursor_at(self, instant: int) -> str:
+        return self.inner.cursor_at(instant)
+
     async def list(self, layout: Layout, *, state: TimerState | None, limit: int, cursor: str) -> Page:
         return await self.inner.list(layout, state=state, limit=limit, cursor=cursor)
 

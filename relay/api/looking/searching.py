@@ -1,0 +1,88 @@
+"""Searches among the timers of a topic, which look at a bounded number of them."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from relay.api.access import Access
+from relay.core.errors import InvalidField
+from relay.core.ports import MAX_PER_CALL
+from relay.core.timers import StoredTimer, TimerState
+from relay.core.trust.verbs import AccessVerb
+from relay.engine.engine import Engine
+
+MOST_LOOKED_AT = 10_000
+"""The timers that one search looks at."""
+
+MOST_FOUND = 500
+"""The timers that one search may be asked for."""
+
+PATIENCE = 0.08
+"""Seconds after which a search answers with what it has found so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimerSearch:
+    """Which timers of a topic. `since` and `before` bound the time of the next claim: the due time, or where
+    an attempt has failed or is under way, the time of the next one. Microseconds since 1970; None is no
+    bound."""
+
+    topic: str
+    prefix: str = ""
+    state: TimerState | None = None
+    since: int | None = None
+    before: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TimersFound:
+    """What a search found, in the order of the next claim, and how many timers it looked at. `cursor` goes on
+    with the search, and is empty at its end."""
+
+    timers: list[StoredTimer]
+    looked_at: int
+    cursor: str
+
+
+class TimerSearches:
+    """Searches as `TimerService.ListTimers` pages: by the verb `read`, and without contents."""
+
+    def __init__(self, engine: Engine, access: Access | None = None) -> None:
+        self._engine = engine
+        self._access = access or Access()
+
+    async def find(self, search: TimerSearch, *, limit: int, cursor: str = "") -> TimersFound:
+        """Find timers until there are `limit`, 1 to `MOST_FOUND`, or a page's rest of up to 499 more. One
+        script call for each 500 that it looks at, and partition.
+
+        Raises `InvalidField` and `Denied`.
+        """
+        self._access.require(AccessVerb.READ, search.topic)
+        topic = self._engine.admit("topic", search.topic)
+        if not 1 <= limit <= MOST_FOUND:
+            raise InvalidField("limit", f"is {limit}; give 1 to {MOST_FOUND}")
+        if not cursor and search.since is not None:
+            cursor = self._engine.cursor_at(search.since)
+        end = time.monotonic() + PATIENCE
+        found: list[StoredTimer] = []
+        looked_at = 0
+        any_fits = not search.prefix and search.state is None
+        while True:
+            # Where every timer fits, nothing is read that is not shown.
+            most = min(MAX_PER_CALL, limit - len(found)) if any_fits else MAX_PER_CALL
+            # Without a state, so that the page has all that was looked at.
+            page = await self._engine.page(topic, state=None, limit=most, cursor=cursor)
+            for timer in page.timers:
+                if search.before is not None and timer.next_claim >= search.before:
+                    return TimersFound(found, looked_at, "")
+                looked_at += 1
+                if _fits(search, timer):
+                    found.append(timer)
+            cursor = page.cursor
+            if not cursor or len(found) >= limit or looked_at >= MOST_LOOKED_AT or time.monotonic() >= end:
+                return TimersFound(found, looked_at, cursor)
+
+
+def _fits(search: TimerSearch, timer: StoredTimer) -> bool:
+    return timer.timer_id.startswith(search.prefix) and search.state in (None, timer.state)

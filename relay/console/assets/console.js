@@ -1,0 +1,176 @@
+// What pages do beside showing what the relay wrote: times, theme, numbers that stay fresh, the plot of a forecast.
+// Nothing here writes HTML: what comes from the relay becomes text.
+"use strict";
+(() => {
+  const all = (selector, within = document) => [...within.querySelectorAll(selector)];
+  const root = document.documentElement;
+
+  // ------------------------------------------------------------------ times
+
+  const local = new Intl.DateTimeFormat(undefined, {
+    year: "numeric", month: "short", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23",
+  });
+  const steps = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
+  let skew = 0; // milliseconds by which the relay's clock is ahead of this machine's
+
+  function relative(ms) {
+    const seconds = Math.round((ms - Date.now() - skew) / 1000);
+    const size = Math.abs(seconds);
+    if (size < 1) return "now";
+    const at = steps.findIndex(([length]) => size >= length);
+    const [length, unit] = steps[at];
+    const whole = Math.floor(size / length);
+    const rest = at + 1 < steps.length ? Math.floor((size - whole * length) / steps[at + 1][0]) : 0;
+    const text = rest && whole < 10 ? `${whole} ${unit} ${rest} ${steps[at + 1][1]}` : `${whole} ${unit}`;
+    return seconds < 0 ? `${text} ago` : `in ${text}`;
+  }
+
+  const how = () => localStorage.getItem("relay-times") || "local";
+
+  function tell(time) {
+    const ms = Number(time.dataset.ms);
+    const utc = time.dateTime;
+    const texts = { local: local.format(ms), utc, relative: relative(ms) };
+    const text = texts[how()];
+    if (time.textContent !== text) time.textContent = text;
+    time.title = `${texts.local} · ${utc} · ${texts.relative}`;
+  }
+
+  function showTimes(within = document) {
+    all("time[data-ms]", within).forEach(tell);
+    for (const button of all("[data-times]")) button.setAttribute("aria-pressed", String(button.dataset.times === how()));
+  }
+
+  for (const button of all("[data-times]")) {
+    button.addEventListener("click", () => {
+      localStorage.setItem("relay-times", button.dataset.times);
+      showTimes();
+    });
+  }
+  setInterval(() => how() === "relative" && showTimes(), 1000);
+  document.addEventListener("htmx:afterSwap", (event) => showTimes(event.target));
+
+  // ------------------------------------------------------------------ theme
+
+  const prefersDark = matchMedia("(prefers-color-scheme: dark)");
+  const isDark = () => (root.dataset.theme ? root.dataset.theme === "dark" : prefersDark.matches);
+  const themeButton = document.getElementById("theme");
+
+  function showTheme() {
+    themeButton.textContent = isDark() ? "Light" : "Dark";
+    themeButton.setAttribute("aria-label", isDark() ? "Switch to the light theme" : "Switch to the dark theme");
+    draw();
+  }
+  themeButton.addEventListener("click", () => {
+    root.dataset.theme = isDark() ? "light" : "dark";
+    localStorage.setItem("relay-theme", root.dataset.theme);
+    showTheme();
+  });
+  prefersDark.addEventListener("change", showTheme);
+
+  // ---------------------------------------------------------------- numbers
+
+  const grouped = (n) => String(Math.round(n)).replace(/\B(?=(\d{3})+$)/g, "\u202f");
+  const perSecond = (n) => (n >= 100 ? grouped(n) : n.toFixed(1));
+  function seconds(n) {
+    if (n === null) return "–";
+    if (n < 1) return `${Number((n * 1000).toPrecision(3))} ms`;
+    if (n < 120) return `${Number(n.toPrecision(3))} s`;
+    for (const [length, unit] of steps) if (n >= 2 * length || unit === "min") return `${Number((n / length).toPrecision(3))} ${unit}`;
+    return "";
+  }
+  const formats = {
+    timers: grouped, due: grouped, dead: grouped, minute: grouped, hour: grouped, day: grouped,
+    in: perSecond, out: perSecond, p50: seconds, p99: seconds, overdue: (n) => (n ? seconds(n) : "–"),
+    streams: grouped, in_flight: grouped, capacity: grouped, free: grouped, unwritten: grouped,
+  };
+  const LATE = 5; // seconds, as on the overview
+
+  function fill(within, numbers) {
+    for (const cell of all("[data-field]", within)) {
+      const field = cell.dataset.field;
+      if (field === "state") {
+        const [word, kind] = numbers.paused ? ["paused", "warn"] : numbers.overdue > LATE ? ["late", "bad"] : ["well", "ok"];
+        cell.textContent = word;
+        cell.className = `state ${kind}`;
+      } else if (field in numbers && formats[field]) {
+        const text = formats[field](numbers[field]);
+        if (cell.textContent !== text) cell.textContent = text;
+      }
+    }
+    const spark = within.querySelector("[data-spark]");
+    if (spark) trail(spark, numbers.timers);
+  }
+
+  function trail(cell, value) {
+    const values = [...cell.dataset.spark.split(",").filter(Boolean).map(Number), value].slice(-300);
+    cell.dataset.spark = values.join(",");
+    const line = cell.querySelector("polyline");
+    const [, , width, height] = cell.querySelector("svg").getAttribute("viewBox").split(" ").map(Number);
+    const shown = values.slice(-width);
+    const low = Math.min(...shown), span = Math.max(...shown) - low || 1;
+    const points = shown.map((each, index) => {
+      const x = (index * width) / Math.max(shown.length - 1, 1);
+      return `${x.toFixed(1)},${(height - 2 - ((each - low) / span) * (height - 4)).toFixed(1)}`;
+    });
+    line.setAttribute("points", points.length > 1 ? points.join(" ") : "");
+  }
+
+  const stream = document.getElementById("stream");
+  if (stream) {
+    const badge = document.getElementById("live"), words = document.getElementById("live-text");
+    const source = new EventSource(stream.dataset.stream);
+    source.onmessage = (event) => {
+      const said = JSON.parse(event.data);
+      skew = said.at - Date.now();
+      for (const row of all("[data-topic]")) if (row.dataset.topic in said.topics) fill(row, said.topics[row.dataset.topic]);
+      const relay = document.getElementById("relay");
+      if (relay && said.relay) fill(relay, said.relay);
+      badge.hidden = false;
+      badge.classList.remove("lost");
+      words.textContent = "live";
+    };
+    source.onerror = () => {
+      badge.hidden = false;
+      badge.classList.add("lost");
+      words.textContent = "not live";
+    };
+    addEventListener("pagehide", () => source.close());
+  }
+
+  // ------------------------------------------------------------------- plot
+
+  let plots = [];
+  function draw() {
+    plots.forEach((each) => each.destroy());
+    const style = getComputedStyle(root);
+    const color = (name) => style.getPropertyValue(name).trim();
+    plots = all("[data-plot]").map((place) => {
+      const [starts, timers, occurrences] = JSON.parse(place.dataset.plot);
+      const sums = timers.map((each, index) => each + occurrences[index]);
+      const day = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric" });
+      const hour = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+      const moments = (_, ticks, __, ___, step) => ticks.map((each) => {
+        const moment = new Date(each * 1000);
+        const midnight = moment.getHours() === 0 && moment.getMinutes() === 0;
+        return step >= 86400 || midnight ? day.format(moment) : hour.format(moment);
+      });
+      const axis = { stroke: color("--muted"), grid: { stroke: color("--line"), width: 1 }, ticks: { stroke: color("--line") } };
+      const bars = uPlot.paths.bars({ size: [0.8, 40], align: 1 });
+      const series = (label, name) => ({ label, stroke: color(name), fill: color(name), width: 0, paths: bars, points: { show: false } });
+      return new uPlot({
+        width: place.clientWidth, height: 190, legend: { show: false }, cursor: { drag: { x: false, y: false } },
+        scales: { x: { time: true }, y: { range: (_, low, high) => [0, Math.max(high * 1.1, 4)] } },
+        axes: [{ ...axis, size: 34, values: moments }, { ...axis, size: 54, values: (_, ticks) => ticks.map((each) => (Number.isInteger(each) ? grouped(each) : "")) }],
+        series: [{}, series("occurrences", "--plot-b"), series("timers", "--plot-a")],
+      }, [starts, sums, timers], place);
+    });
+  }
+  addEventListener("resize", () => plots.forEach((each) => {
+    const place = each.root.parentElement;
+    each.setSize({ width: place.clientWidth, height: 190 });
+  }));
+
+  showTimes();
+  showTheme();
+})();

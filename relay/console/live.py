@@ -1,0 +1,223 @@
+"""How topics and this relay stand, read once a second for as long as somebody looks: one reader for all
+pages."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import time
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+import anyio
+
+from relay.core.errors import ServiceError
+from relay.core.timers import TopicStats
+from relay.engine.engine import Engine
+from relay.telemetry.metrics.catalogue import DELIVERED, LATENESS, SCHEDULED
+from relay.telemetry.metrics.gauges import RelayState
+from relay.telemetry.metrics.instruments import Instruments
+
+EVERY = 1.0
+"""Seconds between two looks."""
+
+KEPT = 300
+"""The looks that are remembered, for lines over time."""
+
+WINDOW = 60
+"""The looks over which lateness is told."""
+
+VITALS_EVERY = 10.0
+"""Seconds between two looks at the memory of Redis."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeVitals:
+    """How a node of Redis is: what it is, the bytes that it uses, and may use (0: no limit)."""
+
+    place: str
+    name: str
+    used: int
+    most: int
+
+
+ReadVitals = Callable[[], Awaitable[Sequence[NodeVitals]]]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLook:
+    """A topic at one look. Rates are of this relay, in timers a second; latenesses in seconds, None where
+    this relay has delivered nothing within the last minute. `waiting` and `rates` are the latest looks, the
+    oldest first."""
+
+    stats: TopicStats
+    rate_in: float = 0.0
+    rate_out: float = 0.0
+    late_p50: float | None = None
+    late_p99: float | None = None
+    waiting: Sequence[int] = ()
+    delivered: Sequence[float] = ()
+    consumers: int = 0
+    in_flight: int = 0
+
+    @property
+    def overdue(self) -> float:
+        """The seconds for which the timer has been due that is due longest."""
+        first = self.stats.first
+        return 0.0 if first is None else max(self.stats.now - first, 0) / 1e6
+
+    def numbers(self) -> dict[str, object]:
+        """What changes on a page that is open."""
+        stats = self.stats
+        return {
+            "timers": stats.timers,
+            "due": stats.due,
+            "dead": stats.dead,
+            "first": None if stats.first is None else stats.first // 1000,
+            "paused": stats.paused_until is not None,
+            "overdue": round(self.overdue, 3),
+            "minute": stats.coming[0],
+            "hour": stats.coming[1],
+            "day": stats.coming[2],
+            "in": round(self.rate_in, 1),
+            "out": round(self.rate_out, 1),
+            "p50": self.late_p50,
+            "p99": self.late_p99,
+        }
+
+
+@dataclass(slots=True)
+class _Trail:
+    """What was seen of a topic, the oldest first."""
+
+    waiting: deque[int] = field(default_factory=lambda: deque(maxlen=KEPT))
+    delivered: deque[float] = field(default_factory=lambda: deque(maxlen=KEPT))
+    totals: tuple[float, int, int] | None = None
+    late: deque[list[int]] = field(default_factory=lambda: deque(maxlen=WINDOW))
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """All that one look saw. `at` is by the wall clock, in seconds, for people."""
+
+    at: float
+    topics: Mapping[str, TopicLook]
+    relay: RelayState
+    trouble: Sequence[str]
+    vitals: Sequence[NodeVitals]
+
+
+class Live:
+    """Looks once a second while somebody waits for it, and not at all otherwise."""
+
+    def __init__(self, engine: Engine, counts: Instruments, read_vitals: ReadVitals | None = None) -> None:
+        self._engine = engine
+        self._counts = counts
+        self._read_vitals = read_vitals
+        self._trails: dict[str, _Trail] = {}
+        self._last: Look | None = None
+        self._looked_at = -math.inf
+        self._vitals: Sequence[NodeVitals] = ()
+        self._vitals_at = -math.inf
+        self._lock = anyio.Lock()
+        self._began = time.monotonic()
+        self.looks = 0
+        """How often Redis was read."""
+        self.watched = 0
+        """How many pages are open."""
+        self._sent: dict[tuple[str, str], str] = {}
+        self.ended = anyio.Event()
+        """Set when the relay stops: streams end then."""
+
+    async def look(self) -> Look:
+        """How everything stands: read now, unless somebody did within the last second."""
+        async with self._lock:  # who comes meanwhile gets what is being read
+            now = time.monotonic()
+            if self._last is None or now - self._looked_at >= EVERY * 0.9:
+                self._last = await self._read(now)
+                self._looked_at = now
+                self._sent = {}
+            return self._last
+
+    def uptime(self) -> float:
+        """The seconds for which this relay has been there."""
+        return time.monotonic() - self._began
+
+    def end(self) -> None:
+        """End all streams."""
+        self.ended.set()
+
+    def text(self, principal: str, key: str, make: Callable[[], object]) -> str:
+        """What one look says to those who see the same, as JSON: made once for all of them."""
+        if (principal, key) not in self._sent:
+            self._sent[principal, key] = json.dumps(make(), separators=(",", ":"))
+        return self._sent[principal, key]
+
+    async def _read(self, now: float) -> Look:
+        state, stats = await self._engine.standing()
+        self.looks += 1
+        for gone in self._trails.keys() - {each.topic for each in stats}:
+            del self._trails[gone]
+        topics = {each.topic: self._topic(each, state, now) for each in stats}
+        return Look(time.time(), topics, state, self._engine.ready(), await self._look_at_nodes(now))
+
+    def _topic(self, stats: TopicStats, state: RelayState, now: float) -> TopicLook:
+        trail = self._trails.setdefault(stats.topic, _Trail())
+        name = self._counts.topic(stats.topic)
+        totals = self._counts.totals
+        come, gone = totals[SCHEDULED.name, name], totals[DELIVERED.name, name]
+        rate_in = rate_out = 0.0
+        if trail.totals is not None:
+            since, before_in, before_out = trail.totals
+            seconds = max(now - since, 1e-3)
+            rate_in, rate_out = (come - before_in) / seconds, (gone - before_out) / seconds
+        trail.totals = (now, come, gone)
+        trail.waiting.append(stats.timers)
+        trail.delivered.append(rate_out)
+        p50, p99 = self._lateness(trail, name)
+        return TopicLook(
+            stats,
+            rate_in,
+            rate_out,
+            p50,
+            p99,
+            tuple(trail.waiting),
+            tuple(trail.delivered),
+            state.consumers.get(stats.topic, 0),
+            state.in_flight.get(stats.topic, 0),
+        )
+
+    def _lateness(self, trail: _Trail, name: str) -> tuple[float | None, float | None]:
+        counts = self._counts.lateness_counts(name)
+        if not counts:
+            return None, None
+        trail.late.append(counts)
+        oldest = trail.late[0] if len(trail.late) > 1 else [0] * len(counts)
+        fresh = [now - then for now, then in zip(counts, oldest, strict=True)]
+        return quantile(fresh, 0.5), quantile(fresh, 0.99)
+
+    async def _look_at_nodes(self, now: float) -> Sequence[NodeVitals]:
+        if self._read_vitals is not None and now - self._vitals_at >= VITALS_EVERY:
+            self._vitals_at = now
+            try:
+                self._vitals = await self._read_vitals()
+            except ServiceError as failure:
+                self._vitals = ()
+                log.debug("the nodes of Redis could not be looked at", extra={"reason": str(failure)})
+        return self._vitals
+
+
+def quantile(counts: Sequence[int], share: float) -> float | None:
+    """The upper end of the bucket of `LATENESS` in which this share of the values ends; None if there are
+    none. What is beyond the last bucket counts as its end."""
+    sums = list(accumulate(counts))
+    if not sums or not sums[-1]:
+        return None
+    bounds = LATENESS.bounds
+    return bounds[min(bisect_left(sums, share * sums[-1]), len(bounds) - 1)]

@@ -1,0 +1,42 @@
+"""What an open page hears, once a second: server-sent events."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+
+import anyio
+
+from relay.console.live import EVERY, Look
+from relay.console.requests import Desk
+from relay.console.views.overview import page_of, relay_numbers
+from relay.core.trust.verbs import AccessVerb
+
+RETRY = 2_000
+"""Milliseconds after which a browser opens a stream again that has ended."""
+
+
+async def events(desk: Desk, parameters: Mapping[str, str], principal: str) -> AsyncIterator[str]:
+    """How things stand, for as long as the page is open and the relay runs: of one topic, or of those that a
+    page of the overview shows. What the caller may not read is not in it, by the policy of that moment."""
+    live = desk.live
+    live.watched += 1
+    try:
+        yield f"retry: {RETRY}\n\n"
+        while not live.ended.is_set():
+            look = await live.look()
+            key = "\n".join((parameters.get("topic", ""), parameters.get("after", "")))
+            text = live.text(principal, key, lambda: _numbers(desk, look, parameters))  # noqa: B023 (called at once)
+            yield f"data: {text}\n\n"
+            with anyio.move_on_after(EVERY):
+                await live.ended.wait()
+    finally:
+        live.watched -= 1
+
+
+def _numbers(desk: Desk, look: Look, parameters: Mapping[str, str]) -> object:
+    one, after = parameters.get("topic", ""), parameters.get("after", "")
+    names = [one] if one in look.topics and desk.access.allows(AccessVerb.READ, one) else []
+    if not one:
+        names = [each.stats.topic for each in page_of(desk, look, after)[0]]
+    seen = {name: look.topics[name].numbers() for name in names}
+    return {"at": round(look.at * 1000), "topics": seen, **({} if one else {"relay": relay_numbers(look)})}

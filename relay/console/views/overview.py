@@ -1,0 +1,90 @@
+"""The first page: is it healthy, what is late, what comes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from relay.console import shown
+from relay.console.live import Look, TopicLook
+from relay.console.requests import Desk, PageAnswer, PageCall, Shown
+from relay.core.trust.verbs import AccessVerb
+
+MOST_SHOWN = 100
+"""The topics of one page."""
+
+LATE = 5.0
+"""Seconds for which a timer may be due before the page says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Concern:
+    """Something that somebody should look at. `grave` if timers are not delivered because of it."""
+
+    text: Markup
+    address: str = ""
+    grave: bool = False
+
+
+def page_of(desk: Desk, look: Look, after: str) -> tuple[Sequence[TopicLook], str]:
+    """The topics of a page that the caller may read, in the order of their names, and where the next page
+    begins."""
+    names = sorted(name for name in look.topics if name > after and desk.access.allows(AccessVerb.READ, name))
+    more = names[MOST_SHOWN - 1] if len(names) > MOST_SHOWN else ""
+    return [look.topics[name] for name in names[:MOST_SHOWN]], more
+
+
+def relay_numbers(look: Look) -> dict[str, object]:
+    """What changes of this relay."""
+    relay = look.relay
+    return {
+        "streams": sum(relay.consumers.values()),
+        "in_flight": sum(relay.in_flight.values()),
+        "capacity": relay.capacity,
+        "free": relay.free,
+        "unwritten": relay.unwritten,
+        "away": sum(not there for there in relay.connected.values()),
+        "last_answer": round(max(relay.last_answers.values(), default=0.0), 3),
+    }
+
+
+def concerns(look: Look, topics: Sequence[TopicLook]) -> list[Concern]:
+    """What needs attention, the gravest first."""
+    found = [
+        Concern(Markup("This relay: {}").format(shown.visible(each)), grave=True) for each in look.trouble
+    ]
+    for place, there in look.relay.connected.items():
+        if not there and place:
+            found.append(Concern(Markup("Redis at {} does not answer").format(place), grave=True))
+    for each in topics:
+        stats, where = each.stats, shown.address("/console/topic", topic=each.stats.topic)
+        name = shown.name(stats.topic)
+        if stats.paused_until is not None:
+            found.append(Concern(Markup("{} is paused").format(name), where))
+        elif each.overdue > LATE:
+            said = "{} has a timer that has been due for {}"
+            found.append(Concern(Markup(said).format(name, shown.seconds(each.overdue)), where, grave=True))
+        if stats.dead:
+            letters = shown.address("/console/dead", topic=stats.topic)
+            many = "1 dead letter" if stats.dead == 1 else f"{shown.count(stats.dead)} dead letters"
+            found.append(Concern(Markup("{} has {}").format(name, many), letters))
+    return sorted(found, key=lambda each: not each.grave)
+
+
+async def overview(desk: Desk, call: PageCall) -> PageAnswer:
+    """Show all topics, this relay, and Redis. One pipelined read of the topics, once a second for
+    everybody."""
+    look = await desk.live.look()
+    topics, more = page_of(desk, look, call.text("after"))
+    about = {
+        "look": look,
+        "topics": topics,
+        "more": more,
+        "after": call.text("after"),
+        "concerns": concerns(look, topics),
+        "relay": relay_numbers(look),
+        "uptime": desk.live.uptime(),
+    }
+    return Shown("overview.html", about)

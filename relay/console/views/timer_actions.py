@@ -1,0 +1,197 @@
+"""What people do to one timer: run it now, move it, cancel it."""
+
+from __future__ import annotations
+
+from google.protobuf.duration_pb2 import Duration
+
+from relay.api.people import brief
+from relay.api.times import timestamp
+from relay.console import shown
+from relay.console.acting import NOTE, ActionDone, Asking, Fact, FormField
+from relay.console.requests import Desk, PageAnswer, PageCall
+from relay.console.views.timers import STATE_NAMES
+from relay.core.errors import ContentSealed, InvalidField
+from relay.core.instants import SECOND
+from relay.core.recurring.nominal import write_instant
+from relay.core.trust.verbs import AccessVerb
+from relay.v1 import timer_pb2 as timer_messages
+from relay.v1 import timer_service_pb2 as pb
+
+RESULTS = {
+    timer_messages.CHANGE_RESULT_CREATED: "stored",
+    timer_messages.CHANGE_RESULT_REPLACED: "moved",
+    timer_messages.CHANGE_RESULT_UNCHANGED: "left as it is, since it has changed meanwhile",
+    timer_messages.CHANGE_RESULT_IN_FLIGHT: "left as it is, since it is being delivered",
+    timer_messages.CHANGE_RESULT_CANCELLED: "cancelled",
+    timer_messages.CHANGE_RESULT_NOT_FOUND: "not there any more",
+    timer_messages.CHANGE_RESULT_RUN: "due now",
+}
+
+
+def _names(call: PageCall) -> tuple[str, str]:
+    return call.need("topic"), call.need("id")
+
+
+def _page_of(topic: str, timer_id: str) -> str:
+    return shown.address("/console/timer", topic=topic, id=timer_id)
+
+
+async def _facts(desk: Desk, topic: str, timer_id: str) -> list[Fact]:
+    head: list[Fact] = [("Topic", shown.name(topic)), ("Timer", shown.name(timer_id))]
+    try:
+        found = (await desk.timers.get(pb.GetTimerRequest(topic=topic, timer_id=timer_id))).timer
+    except ContentSealed:
+        return [*head, ("Content", brief.SEALED)]
+    return [
+        *head,
+        ("Due", shown.when(found.due_time)),
+        ("State", STATE_NAMES[found.state]),
+        ("Attempts so far", str(found.attempts)),
+    ]
+
+
+async def ask_run(desk: Desk, call: PageCall) -> PageAnswer:
+    """Ask before a timer is made due now."""
+    topic, timer_id = _names(call)
+    desk.access.require(AccessVerb.OPERATE, topic)
+    return Asking(
+        title="Run the timer now",
+        path="/console/timer/run",
+        button="Run now",
+        hidden={"topic": topic, "id": timer_id},
+        facts=await _facts(desk, topic, timer_id),
+        back=_page_of(topic, timer_id),
+        topic=topic,
+        explanation="The timer is due at once, with the attempts that it had.",
+    ).page()
+
+
+async def run(desk: Desk, call: PageCall) -> PageAnswer:
+    """Make a timer due now."""
+    topic, timer_id = _names(call)
+    answer = await desk.timers.run_timer(
+        pb.RunTimerRequest(topic=topic, timer_id=timer_id, note=call.text("note"))
+    )
+    said = "being delivered already" if answer.delivery_under_way else RESULTS[answer.result]
+    facts: list[Fact] = [("Timer", shown.name(timer_id)), ("Now", said)]
+    return ActionDone("The timer runs", facts, _page_of(topic, timer_id), topic).page()
+
+
+async def ask_cancel(desk: Desk, call: PageCall) -> PageAnswer:
+    """Ask before a timer is cancelled."""
+    topic, timer_id = _names(call)
+    desk.access.require(AccessVerb.SCHEDULE, topic)
+    return Asking(
+        title="Cancel the timer",
+        path="/console/timer/cancel",
+        button="Cancel the timer",
+        hidden={"topic": topic, "id": timer_id},
+        facts=await _facts(desk, topic, timer_id),
+        back=_page_of(topic, timer_id),
+        topic=topic,
+        explanation="The timer is removed with its payload. A delivery that is under way may end, and "
+        "changes nothing.",
+        final=True,
+    ).page()
+
+
+async def cancel(desk: Desk, call: PageCall) -> PageAnswer:
+    """Cancel a timer, and record who did."""
+    topic, timer_id = _names(call)
+    desk.access.require(AccessVerb.SCHEDULE, topic)
+    record = desk.access.actions.record(AccessVerb.SCHEDULE, "Cancel", topic, timer_id, call.text("note"))
+    async with record as action:
+        await action.begin(brief.UNKNOWN)
+        answer = await desk.timers.cancel(pb.CancelRequest(topic=topic, timer_id=timer_id))
+        action.after = RESULTS[answer.result]
+    facts: list[Fact] = [("Timer", shown.name(timer_id)), ("Now", RESULTS[answer.result])]
+    if answer.delivery_under_way:
+        facts.append(("Beside that", "a delivery was under way; its handler may still be at work"))
+    back = shown.address("/console/timers", topic=topic)
+    return ActionDone("The timer is cancelled", facts, back, topic).page()
+
+
+async def ask_move(desk: Desk, call: PageCall) -> PageAnswer:
+    """Ask before a timer is moved."""
+    topic, timer_id = _names(call)
+    found = await _movable(desk, topic, timer_id)
+    due = shown.microseconds(found.due_time) or 0
+    return Asking(
+        title="Move the timer",
+        path="/console/timer/move",
+        button="Move",
+        hidden={"topic": topic, "id": timer_id, "was": shown.utc(due)},
+        facts=await _facts(desk, topic, timer_id),
+        back=_page_of(topic, timer_id),
+        topic=topic,
+        fields=(
+            FormField("due", "New due time", "As 2026-11-24T08:00:00Z.", value=shown.utc(due), required=True),
+            FormField(
+                "expires", "Expires after", "Seconds behind the due time; empty: never.", kind="number"
+            ),
+            NOTE,
+        ),
+        explanation="The timer keeps its id, payload, headers and content type, and begins with attempt "
+        "1. An expiry is not "
+        "kept: give it again. A timer that is being delivered, or has changed meanwhile, is left as it is.",
+    ).page()
+
+
+async def _movable(desk: Desk, topic: str, timer_id: str) -> timer_messages.Timer:
+    """Read a timer with what it carries. Raises `Denied`, and `InvalidField` where its content may have been
+    sealed: whether it was, and for which subject, can't be read, so it would be written again in the clear,
+    or for nobody."""
+    desk.access.require(AccessVerb.SCHEDULE, topic)
+    desk.access.require(AccessVerb.PAYLOAD, topic)
+    if desk.opens_sealed:
+        problem = "may hold sealed timers, which a page does not move; let their producer do it"
+        raise InvalidField("topic", problem)
+    return (await desk.timers.get(pb.GetTimerRequest(topic=topic, timer_id=timer_id))).timer
+
+
+async def move(desk: Desk, call: PageCall) -> PageAnswer:
+    """Give a timer another due time, unless it has changed since the page was made, and record who did."""
+    topic, timer_id = _names(call)
+    due, was = call.instant("due"), call.instant("was")
+    if due is None or was is None:
+        raise InvalidField("due", "is missing; write it as 2026-11-24T08:00:00Z")
+    found = await _movable(desk, topic, timer_id)
+    request = _moved(found, due, was)
+    if said := call.text("expires").strip():
+        request.timer.expire_after.CopyFrom(_seconds("expires", said))
+    record = desk.access.actions.record(AccessVerb.SCHEDULE, "Schedule", topic, timer_id, call.text("note"))
+    async with record as action:
+        await action.begin(f"due {write_instant(was)}")
+        answer = await desk.timers.schedule(request, {})
+        moved = answer.result == timer_messages.CHANGE_RESULT_REPLACED
+        action.after = f"due {write_instant(due)}" if moved else RESULTS[answer.result]
+    facts: list[Fact] = [
+        ("Timer", shown.name(timer_id)),
+        ("Now", RESULTS[answer.result]),
+        ("Due", shown.when(answer.timer.due_time if moved else found.due_time)),
+    ]
+    title = "The timer is moved" if moved else "Nothing was moved"
+    return ActionDone(title, facts, _page_of(topic, timer_id), topic).page()
+
+
+def _moved(found: timer_messages.Timer, due: int, was: int) -> pb.ScheduleRequest:
+    """The same timer at another instant, if it waits and has not been moved since."""
+    request = pb.ScheduleRequest()
+    spec = request.timer
+    spec.topic, spec.timer_id, spec.payload = found.topic, found.timer_id, found.payload
+    spec.content_type = found.content_type
+    spec.headers.update(found.headers)
+    spec.due_time.CopyFrom(timestamp(due))
+    request.condition.only_if_pending = True
+    request.condition.due_time.CopyFrom(timestamp(was))
+    return request
+
+
+def _seconds(field: str, said: str) -> Duration:
+    try:
+        microseconds = round(float(said) * SECOND)
+    except (ValueError, OverflowError):
+        microseconds = 0
+    if not 0 < microseconds < 10**18:
+        raise InvalidField(field, "is not a number of seconds above 0")
+    return Duration(seconds=microseconds // SECOND, nanos=microseconds % SECOND * 1000)

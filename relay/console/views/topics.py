@@ -1,0 +1,147 @@
+"""One topic: how it stands, what falls due, its settings, its pause."""
+
+from __future__ import annotations
+
+import json
+
+from google.protobuf.duration_pb2 import Duration
+
+from relay.console import shown
+from relay.console.acting import NOTE, ActionDone, Asking, Fact, FormField
+from relay.console.requests import Desk, PageAnswer, PageCall, Shown
+from relay.core.errors import InvalidField, ServiceError
+from relay.core.trust.verbs import AccessVerb
+from relay.v1 import topic_service_pb2 as pb
+
+HORIZONS = {
+    "hour": ("hour", 3_600, 60),
+    "day": ("day", 86_400, 900),
+    "week": ("week", 604_800, 7_200),
+    "month": ("30 days", 2_592_000, 21_600),
+}
+"""What a forecast may look ahead to: in words, in seconds, and the seconds of an interval."""
+
+MOST_MINUTES = 525_600
+
+
+def of_topic(desk: Desk, topic: str) -> dict[str, object]:
+    """What all pages of a topic show."""
+    return {
+        "topic": topic,
+        "may_operate": desk.access.allows(AccessVerb.OPERATE, topic),
+        "may_schedule": desk.access.allows(AccessVerb.SCHEDULE, topic),
+    }
+
+
+async def topic(desk: Desk, call: PageCall) -> PageAnswer:
+    """Show a topic. A read of each partition, one of its forecast, and what is read for all pages once a
+    second."""
+    name = call.need("topic")
+    found = (await desk.topics.get(pb.GetTopicRequest(topic=name))).topic
+    looked = (await desk.live.look()).topics.get(name)
+    chosen = call.text("ahead") or "hour"
+    if chosen not in HORIZONS:
+        raise InvalidField("ahead", f"is {chosen}; give one of {', '.join(HORIZONS)}")
+    about = {
+        **of_topic(desk, name),
+        "found": found,
+        "looked": looked,
+        "ahead": chosen,
+        "horizons": HORIZONS,
+        "parts": await desk.partitions.parts(name) if found.partitions > 1 else (),
+        "settings": desk.settings_of(name),
+        **await _forecast(desk, name, chosen),
+    }
+    return Shown("topic.html", about)
+
+
+async def _forecast(desk: Desk, topic: str, ahead: str) -> dict[str, object]:
+    _, horizon, interval = HORIZONS[ahead]
+    request = pb.ForecastRequest(
+        topic=topic, horizon=Duration(seconds=horizon), resolution=Duration(seconds=interval)
+    )
+    try:
+        found = await desk.topics.forecast(request)
+    except ServiceError as failure:  # the rest of the page is good without it
+        return {"forecast": None, "forecast_missing": str(failure), "plot": ""}
+    starts = [each.start_time.seconds for each in found.intervals]
+    plot = [starts, [each.timers for each in found.intervals], [each.occurrences for each in found.intervals]]
+    return {"forecast": found, "forecast_missing": "", "plot": json.dumps(plot, separators=(",", ":"))}
+
+
+def standing(found: pb.Topic) -> list[Fact]:
+    """How a topic stands, in words."""
+    paused = "no"
+    if found.paused:
+        until = shown.when(found.paused_until, otherwise="until somebody resumes it")
+        paused = until if not found.HasField("paused_until") else "until " + until
+    return [
+        ("Timers", shown.count(found.timers)),
+        ("Due now", shown.count(found.due)),
+        ("Dead letters", shown.count(found.dead)),
+        ("Paused", paused),
+    ]
+
+
+async def _asked(desk: Desk, call: PageCall) -> tuple[str, pb.Topic]:
+    name = call.need("topic")
+    desk.access.require(AccessVerb.OPERATE, name)
+    return name, (await desk.topics.get(pb.GetTopicRequest(topic=name))).topic
+
+
+async def ask_pause(desk: Desk, call: PageCall) -> PageAnswer:
+    """Ask before a pause."""
+    name, found = await _asked(desk, call)
+    return Asking(
+        title="Pause the topic",
+        path="/console/topic/pause",
+        button="Pause",
+        hidden={"topic": name},
+        facts=standing(found),
+        back=shown.address("/console/topic", topic=name),
+        topic=name,
+        fields=(
+            FormField("minutes", "For how many minutes", "Empty: until somebody resumes it.", kind="number"),
+            NOTE,
+        ),
+        explanation="No relay claims a timer of this topic any more. What is being delivered goes on, "
+        "and timers "
+        "that fall due wait.",
+    ).page()
+
+
+async def pause(desk: Desk, call: PageCall) -> PageAnswer:
+    """Pause a topic."""
+    name = call.need("topic")
+    request = pb.PauseTopicRequest(topic=name, note=call.text("note"))
+    if said := call.text("minutes").strip():
+        if not said.isascii() or not said.isdigit() or not 1 <= int(said) <= MOST_MINUTES:
+            raise InvalidField("minutes", f"is not a whole number from 1 to {MOST_MINUTES}")
+        request.duration.seconds = int(said) * 60
+    answer = await desk.topics.pause(request)
+    back = shown.address("/console/topic", topic=name)
+    return ActionDone("The topic is paused", standing(answer.topic), back, name).page()
+
+
+async def ask_resume(desk: Desk, call: PageCall) -> PageAnswer:
+    """Ask before a pause is ended."""
+    name, found = await _asked(desk, call)
+    return Asking(
+        title="Resume the topic",
+        path="/console/topic/resume",
+        button="Resume",
+        hidden={"topic": name},
+        facts=standing(found),
+        back=shown.address("/console/topic", topic=name),
+        topic=name,
+        explanation="Every relay takes up its work within a second. What has fallen due meanwhile is "
+        "delivered at once.",
+    ).page()
+
+
+async def resume(desk: Desk, call: PageCall) -> PageAnswer:
+    """End a pause."""
+    name = call.need("topic")
+    answer = await desk.topics.resume(pb.ResumeTopicRequest(topic=name, note=call.text("note")))
+    back = shown.address("/console/topic", topic=name)
+    return ActionDone("The topic goes on", standing(answer.topic), back, name).page()

@@ -1,0 +1,114 @@
+"""What pages look at is bounded, whatever a topic holds, and however many look."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import anyio
+import pytest
+
+from relay.api.looking.searching import MOST_LOOKED_AT, TimerSearch, TimerSearches
+from relay.console.live import Live, quantile
+from relay.core.instants import SECOND
+from relay.core.partitions import Layout
+from relay.core.timers import NewTimer, NewTimers, TimerState
+from relay.store.memory import MemoryStore
+from relay.telemetry.metrics.catalogue import LATENESS
+from relay.telemetry.metrics.provider import Metrics
+from tests.keyspace import Keyspace
+from tests.servers import RunningServer
+from tests.worlds.engine.served import Served, on_server, put
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def relay(valkey: RunningServer) -> AsyncIterator[Served]:
+    async with on_server(valkey.url) as relay:
+        yield relay
+
+
+@pytest.fixture
+def topic(keyspace: Keyspace) -> str:
+    keyspace.allow("timers_*")
+    return keyspace()
+
+
+async def test_a_search_looks_at_so_many_timers_and_goes_on(
+    relay: Served, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stops at its bound although there are more, and its cursor leads to the end, past nothing and twice
+    to nothing."""
+    monkeypatch.setattr("relay.api.looking.searching.PATIENCE", 60.0)
+    names = [f"a-{number:05}" for number in range(MOST_LOOKED_AT + 700)]
+    for start in range(0, len(names), 5_000):
+        await put(relay, *names[start : start + 5_000], topic=topic, delay=timedelta(seconds=3600))
+    await put(relay, "z-1", "z-2", topic=topic, delay=timedelta(seconds=7200))
+    searches = TimerSearches(relay.engine)
+    first = await searches.find(TimerSearch(topic, prefix="z-"), limit=50)
+    assert (first.timers, first.looked_at) == ([], MOST_LOOKED_AT)
+    rest = await searches.find(TimerSearch(topic, prefix="z-"), limit=50, cursor=first.cursor)
+    assert [timer.timer_id for timer in rest.timers] == ["z-1", "z-2"]
+    assert (rest.looked_at, rest.cursor) == (702, "")
+    few = await searches.find(TimerSearch(topic), limit=50)
+    assert (len(few.timers), few.looked_at) == (50, 50)  # where all fit, no more is read than is shown
+
+
+async def test_a_search_by_time_begins_where_its_window_does(relay: Served, topic: str) -> None:
+    """It reads nothing of what is due before, however much that is."""
+    await put(relay, *(f"early-{number}" for number in range(700)), topic=topic, delay=timedelta(seconds=60))
+    await put(relay, "mine", topic=topic, delay=timedelta(seconds=7200))
+    await put(relay, "late", topic=topic, delay=timedelta(seconds=9000))
+    now = time.time_ns() // 1000
+    search = TimerSearch(topic, since=now + 3600 * SECOND, before=now + 8000 * SECOND)
+    found = await TimerSearches(relay.engine).find(search, limit=50)
+    assert ([timer.timer_id for timer in found.timers], found.looked_at, found.cursor) == (["mine"], 1, "")
+    leased = await TimerSearches(relay.engine).find(TimerSearch(topic, state=TimerState.LEASED), limit=50)
+    assert leased.timers == []
+
+
+async def test_a_search_gives_up_its_turn_in_time(
+    relay: Served, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("relay.api.looking.searching.PATIENCE", 0.0)
+    await put(relay, *(f"a-{number}" for number in range(1_200)), topic=topic, delay=timedelta(seconds=60))
+    found = await TimerSearches(relay.engine).find(TimerSearch(topic, prefix="z"), limit=50)
+    assert (found.looked_at, bool(found.cursor)) == (500, True)
+
+
+async def test_a_cursor_at_an_instant_begins_with_the_timer_that_is_due_then(
+    relay: Served, topic: str
+) -> None:
+    """Also where several are due at that instant; the same in memory."""
+    due = 4_000_000_000 * SECOND + 1
+    timers = [
+        NewTimer(name, b"", due=instant)
+        for name, instant in (("before", due - 1), ("b", due), ("a", due), ("after", due + 1))
+    ]
+    for store in (relay.engine._store, MemoryStore(lambda: 0)):
+        await store.schedule(topic, NewTimers.of(timers))
+        page = await store.list(Layout(topic), state=None, limit=10, cursor=store.cursor_at(due))
+        assert [timer.timer_id for timer in page.timers] == ["a", "b", "after"]
+
+
+async def test_many_who_look_are_one_reader(relay: Served, topic: str) -> None:
+    """Fifty pages that look at the same moment cost Redis one read, and none while nobody looks."""
+    await put(relay, "one", topic=topic, delay=timedelta(seconds=60))
+    metrics = Metrics()
+    live = Live(relay.engine, metrics.instruments)
+    before = live.looks
+    async with anyio.create_task_group() as tasks:
+        for _ in range(50):
+            tasks.start_soon(live.look)
+    assert live.looks == before + 1
+    metrics.close()
+
+
+def test_a_quantile_is_the_end_of_its_bucket() -> None:
+    bounds = LATENESS.bounds
+    empty = [0] * (len(bounds) + 1)
+    assert quantile(empty, 0.5) is None
+    assert quantile([99, *empty[1:-1], 1], 0.5) == bounds[0]
+    assert quantile([99, *empty[1:-1], 1], 0.995) == bounds[-1]

@@ -1,0 +1,97 @@
+"""How values look: nothing that others wrote is markup, hides, or turns its neighbours round."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from relay.console import contents, shown
+from relay.console.requests import PageCall
+from relay.console.shapes import shape
+from relay.core.errors import InvalidField
+from relay.settings import Settings
+from relay.settings.origins import origins
+
+
+def test_what_does_not_show_is_named() -> None:
+    for text, seen in (
+        ("\u202eabc", "⟨U+202E⟩abc"),
+        ("a\x00b\x1b[31m", "a⟨U+0000⟩b⟨U+001B⟩[31m"),
+        ("zero\u200bwidth", "zero⟨U+200B⟩width"),
+        ("grün 東京 שלום", "grün 東京 שלום"),
+    ):
+        assert shown.visible(text) == seen
+    assert str(shown.name("<b>\u2066")) == "<bdi class='name'>&lt;b&gt;⟨U+2066⟩</bdi>"
+
+
+def test_a_payload_has_the_form_of_its_bytes() -> None:
+    """Whatever its content type says: what is no JSON is text, and what is no text is digits."""
+    for payload, kind, form in (
+        (b"", "application/json", "empty"),
+        (b'{"a": [1, {"b": null}]}', "", "json"),
+        (b'"text"', "application/json", "json"),
+        (b'{"a": ', "application/json", "text"),
+        (b"[" * 5_000 + b"]" * 5_000, "application/json", "text"),
+        (json.dumps(list(range(5_000))).encode(), "application/json", "text"),
+        ("héllo".encode(), "text/plain", "text"),
+        (b"\xff\xfe", "text/plain", "hex"),
+        (b"a\x00b", "", "hex"),
+    ):
+        assert contents.shown(payload, kind).form == form, payload[:40]
+    large = contents.shown(b"a" * (1 << 20), "text/plain")
+    assert (len(large.text), large.left_out) == (contents.MOST_TEXT, (1 << 20) - contents.MOST_TEXT)
+    cut = contents.shown("é".encode() * 40_000 + b"x", "")  # the bound falls into a letter or beside it
+    assert cut.form == "text"
+    assert len(contents.shown(bytes(1 << 20), "").text.splitlines()) == contents.MOST_HEX // contents.ROW
+
+
+def test_a_trace_is_an_id_and_nothing_else() -> None:
+    good = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    assert contents.trace_id({"traceparent": good}) == "4bf92f3577b34da6a3ce929d0e0e4736"
+    for bad in (
+        "",
+        "00-x-y-z",
+        f"00-{'0' * 32}-1-1",
+        "00-../../../../aaaaaaaaaaaaaaaaaaaaaaa-1-1",
+        f"00-{'A' * 32}-1-1",
+    ):
+        assert contents.trace_id({"traceparent": bad}) == ""
+
+
+def test_errors_that_differ_in_numbers_and_names_have_one_shape() -> None:
+    first, second = (
+        f"Timeout after {number} s at 10.0.0.{number}:5432 for 'user{number}' (request {uuid})\nat {number}"
+        for number, uuid in (
+            (3, "1b4e28ba-2fa1-11d2-883f-0016d3cca427"),
+            (77, "6fa459ea-ee8a-3ca4-894e-db77e160355e"),
+        )
+    )
+    assert shape(first) == shape(second) == "Timeout after … s at … for … (request …)"
+    assert shape("refused") != shape("timed out")
+    assert len(shape("x" * 100_000)) <= 160
+
+
+def test_instants_are_read_as_they_are_written() -> None:
+    for text, instant in (
+        ("2026-11-24T08:00:00Z", 1_795_507_200_000_000),
+        ("2026-11-24T09:00:00+01:00", 1_795_507_200_000_000),
+        ("2026-11-24T08:00", 1_795_507_200_000_000),
+        ("2026-11-24T08:00:00.000001Z", 1_795_507_200_000_001),
+        ("", None),
+    ):
+        assert PageCall({"at": text}, "").instant("at") == instant
+    assert shown.utc(1_795_507_200_000_001) == "2026-11-24T08:00:00.000001Z"
+    with pytest.raises(InvalidField, match="write it as"):
+        PageCall({"at": "soon"}, "").instant("at")
+
+
+def test_a_setting_says_where_it_comes_from() -> None:
+    settings = Settings.model_validate(
+        {"defaults": {"lease_ttl": 60}, "topics": {"t": {"retry": {"max": 5}}}}
+    )
+    found = {each.name: (each.value, each.origin) for each in origins(settings, "t")}
+    assert found["retry.max"] == ("5.0", "topics.t")
+    assert found["lease_ttl"] == ("60.0", "defaults")
+    assert found["claim_batch"] == ("300", "built in")
+    assert {each.origin for each in origins(Settings(), "other")} == {"built in"}
