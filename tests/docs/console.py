@@ -127,6 +127,9 @@ class Terminal:
     directory of the commands where it is another one than that of the page's files.
     """
 
+    patience = PATIENCE
+    """Seconds for a command."""
+
     def __init__(self, directory: Path, settings: Mapping[str, str], instead: Mapping[str, str]) -> None:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("RELAY_")}
         path = f"{os.path.dirname(sys.executable)}{os.pathsep}{kept['PATH']}"  # noqa: PTH120
@@ -181,7 +184,7 @@ class Terminal:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=PATIENCE,
+            timeout=self.patience,
             check=False,
         )
         self._code = done.returncode

@@ -27,6 +27,7 @@ CONSOLE = "tests/docs/test_console.py"
 SPARK = "tests/pipeline/test_docs.py"
 PROTOCOL = "tests/e2e/test_protocol.py"
 WALK = "tests/docs/test_walk.py"
+LAKE_WALK = "tests/pipeline/test_walk.py"
 
 RUN_BY = {
     "console": CONSOLE,
@@ -46,6 +47,7 @@ ON_PAGE = {
     "docs/how-to/pipeline-streams.md": {"console": SPARK, "python": SPARK},
     "docs/how-to/recurrences.md": {"yaml": CONSOLE},
     "docs/reference/protocol.md": {"console": PROTOCOL},
+    "docs/tutorial/from-postgres-to-an-audit.md": {"console": LAKE_WALK, "python": LAKE_WALK},
 }
 """The same for all blocks of a language on one page."""
 

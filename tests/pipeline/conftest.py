@@ -79,17 +79,24 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="session")
-def store(spark: SparkSession) -> Iterator[ObjectStore]:
-    """An object store that the suite's session knows, with the credentials that others find in the
-    environment."""
-    from tests.pipeline.object_store import CREDENTIALS, ObjectStore
+def object_store() -> Iterator[ObjectStore]:
+    """For sessions that tests start for themselves."""
+    from tests.pipeline.object_store import ObjectStore
+
+    with ObjectStore() as store:
+        yield store
+
+
+@pytest.fixture(scope="session")
+def store(spark: SparkSession, object_store: ObjectStore) -> ObjectStore:
+    """The same, known to the suite's session, with the credentials that others find in the environment."""
+    from tests.pipeline.object_store import CREDENTIALS
 
     java: Any = spark.sparkContext._jsc
-    with ObjectStore() as store:
-        secrets = zip(("fs.s3a.access.key", "fs.s3a.secret.key"), CREDENTIALS.values(), strict=True)
-        for name, value in {**store.hadoop, **dict(secrets)}.items():
-            java.hadoopConfiguration().set(name, value)
-        yield store
+    secrets = zip(("fs.s3a.access.key", "fs.s3a.secret.key"), CREDENTIALS.values(), strict=True)
+    for name, value in {**object_store.hadoop, **dict(secrets)}.items():
+        java.hadoopConfiguration().set(name, value)
+    return object_store
 
 
 @pytest.fixture

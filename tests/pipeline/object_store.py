@@ -94,6 +94,12 @@ class ObjectStore:
         }
 
     @property
+    def conf(self) -> list[str]:
+        """The same for a command."""
+        named = (f"spark.hadoop.{name}={value}" for name, value in self.hadoop.items())
+        return [part for each in named for part in ("--conf", each)]
+
+    @property
     def rust(self) -> dict[str, str]:
         """The same for `deltalake`."""
         return {"AWS_ENDPOINT_URL": self.url, "AWS_REGION": REGION, "AWS_ALLOW_HTTP": "true", **CREDENTIALS}

@@ -13,6 +13,7 @@ from typing import Any, Self
 
 import pyspark
 
+from relay.pipeline.spark import delta
 from relay.pipeline.spark.java import java_home
 from tests.pipeline.small_jvm import QUICK
 from tests.servers import free_port
@@ -29,6 +30,7 @@ CONF = {
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
     "spark.executor.extraJavaOptions": QUICK,
+    **delta.SETTINGS,
 }
 DRIVER = {"spark.driver.memory": MEMORY, "spark.driver.extraJavaOptions": QUICK}
 HIDING = 'mount -t tmpfs tmpfs "$1" && shift && exec "$@"'

@@ -1,4 +1,5 @@
-"""The commands for a cluster, on a standalone master with two workers, by spark-submit."""
+"""The commands for a cluster, on a standalone master with two workers, by spark-submit. Cold store and
+lake lie on S3, the rest in folders that all of them see."""
 
 from __future__ import annotations
 
@@ -20,6 +21,7 @@ import relay
 from tests.missing import skip
 from tests.pipeline import on_a_cluster
 from tests.pipeline.journals import count, long_history, put
+from tests.pipeline.object_store import BUCKET, CREDENTIALS, ObjectStore
 from tests.pipeline.standalone import Cluster
 from tests.servers import RunningServer, start_server
 from tests.worlds.relay.processes import ROOT
@@ -76,6 +78,7 @@ def told(
     server: RunningServer,
     bare_python: str,
     wheel_as_zip: Path,
+    object_store: ObjectStore,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[dict[str, Any]]:
     """What each step of one session on the cluster came to, by the step's name."""
@@ -88,7 +91,8 @@ def told(
             **unfit(place, bare_python, wheel_as_zip),
             **unseen(place, cluster),
         }
-        answers = run_steps(cluster, server, place, list(steps.values()), wheel_as_zip, bare_python)
+        brought = ("--py-files", str(wheel_as_zip), *object_store.conf)
+        answers = run_steps(cluster, server, place, list(steps.values()), brought, bare_python)
         found = dict(zip(steps, answers, strict=True))
         with restored.client() as client:
             found["restored timers"] = client.zcard("timers_timeline:orders")
@@ -110,13 +114,14 @@ def run_steps(
     server: RunningServer,
     place: Path,
     steps: list[dict[str, Any]],
-    wheel_as_zip: Path,
+    brought: tuple[str, ...],
     bare_python: str,
 ) -> list[dict[str, Any]]:
     plan, answers = place / "steps.json", place / "answers.jsonl"
     plan.write_text(json.dumps([{"redis": server.url, **step} for step in steps]), encoding="utf-8")
     ran = cluster.submit(
-        *("--py-files", str(wheel_as_zip), on_a_cluster.__file__, str(plan), str(answers)),
+        *(*brought, on_a_cluster.__file__, str(plan), str(answers)),
+        **CREDENTIALS,
         PYTHONPATH=str(ROOT),
         PYSPARK_DRIVER_PYTHON=sys.executable,
         PYSPARK_PYTHON=bare_python,
@@ -127,17 +132,18 @@ def run_steps(
 
 def commands(place: Path, restored: RunningServer) -> dict[str, dict[str, Any]]:
     """Every command of the docs, one after the other."""
-    cold, lake, copy = (str(place / name) for name in ("cold", "lake", "copy"))
+    cold, lake = (f"s3a://{BUCKET}/cluster/{name}" for name in ("cold", "lake"))
+    copy, rejects, audit = (str(place / name) for name in ("copy", "rejects", "audit"))
     load = ("schedule", str(place / "timers.csv"), "--topic", "orders", "--due-unit", "s")
     return {
-        "schedule": {"argv": [*load, "--cold", cold, "--rejects", str(place / "rejects"), "--json"]},
+        "schedule": {"argv": [*load, "--cold", cold, "--rejects", rejects, "--json"]},
         "cold": {"argv": ["cold", "--cold", cold, "--compact", "2", "--json"]},
         "cancel": {"argv": ["cancel", "--cold", cold, "--topic", "orders", "t0", "t1", "--json"]},
         "sweep": {"argv": ["sweep", "--cold", cold, "--horizon", "40h", "--json"]},
         "snapshot": {"argv": ["snapshot", copy, "--topic", "orders", "--json"]},
         "restore": {"argv": ["restore", copy, "--json"], "redis": restored.url},
         "journal": {"argv": ["journal", "--lake", lake, "--topic", "journaled", "--json"]},
-        "audit": {"argv": ["audit", "--lake", lake, "--out", str(place / "audit"), "--json"]},
+        "audit": {"argv": ["audit", "--lake", lake, "--out", audit, "--json"]},
     }
 
 

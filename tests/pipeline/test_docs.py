@@ -5,17 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import shlex
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
-from typer.testing import CliRunner
 
-from relay.cli.commands import app
 from tests.docs import pages
-from tests.docs.console import Terminal, end_all
+from tests.docs.console import end_all
+from tests.pipeline.in_session import InSession
 from tests.worlds.relay.stage import Stage
 
 if TYPE_CHECKING:
@@ -26,46 +23,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.checkout
 
 OURS = pages.run_by(__file__)
-PATHS = ("schedule", "--rejects", "--lake", "--out")
-"""Options whose value is a path."""
 PAGES = sorted({block.page for block in OURS})
-
-
-class InSession(Terminal):
-    """A terminal whose `relay pipeline` runs in this process, where its jobs find the session that is there.
-
-    Stores are folders here, and relative paths are made absolute: Java's directory is another. `--every` is
-    left out, since it goes on until Ctrl-C; test_journal_command.py has it.
-    """
-
-    def __init__(self, directory: Path, url: str, target: str, patch: pytest.MonkeyPatch) -> None:
-        places = {
-            "s3a://timers/": f"{directory}/stores/",
-            "s3a://campaigns/": f"{directory}/campaigns/",
-            "/backup/": f"{directory}/backup/",
-            "/backups/": f"{directory}/backups/",
-            "/tmp/": f"{directory}/tmp/",
-        }
-        super().__init__(
-            directory,
-            {"RELAY_TARGET": target},
-            {**places, "redis://127.0.0.1:48741/0": url},
-        )
-        self._patch = patch
-
-    def _type(self, command: str, output: str) -> str:
-        words = shlex.split(self.real(command.replace("--every 30s", "")), comments=True)
-        if words[0] == "export":
-            self._patch.setenv(*words[1].split("=", 1))
-            return ""
-        if words[:2] != ["relay", "pipeline"]:
-            return super()._type(command, output)
-        for place, (before, word) in enumerate(pairwise(words), 1):
-            if (before in PATHS and "/" not in word) or (self.directory / word).exists():
-                words[place] = str(self.directory / word)
-        ran = CliRunner().invoke(app, words[1:], prog_name="relay")
-        assert ran.exit_code == 0, f"$ {command}\n{ran.output}"
-        return self.told(ran.output)
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -78,7 +36,15 @@ def test_the_page_works(
 ) -> None:
     relay = stage.relay()
     monkeypatch.setenv("RELAY_REDIS__URL", stage.server.url)
-    terminal = InSession(tmp_path, stage.server.url, relay.target, monkeypatch)
+    places = {
+        "s3a://timers/": f"{tmp_path}/stores/",
+        "s3a://campaigns/": f"{tmp_path}/campaigns/",
+        "/backup/": f"{tmp_path}/backup/",
+        "/backups/": f"{tmp_path}/backups/",
+        "/tmp/": f"{tmp_path}/tmp/",
+        "redis://127.0.0.1:48741/0": stage.server.url,
+    }
+    terminal = InSession(tmp_path, {"RELAY_TARGET": relay.target}, places, monkeypatch)
     files(spark, tmp_path)
     for topic in ("orders", "invoices"):
         asyncio.run(end_all(relay.target, topic, {f"{topic}-{n}": b"" for n in range(3)}))

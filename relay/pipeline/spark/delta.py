@@ -38,7 +38,7 @@ SETTINGS = {
     "spark.databricks.delta.snapshotPartitions": "2",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "16",
 }
-"""What a local session has beside Spark's defaults."""
+"""What sessions of Relay's own have beside Spark's defaults."""
 
 
 def coordinates() -> str:

@@ -24,7 +24,7 @@ _ALWAYS = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.ui.showConsoleProgress": "false",  # the jobs have a bar of their own
 }
-_DEFAULTS = {
+_LOCAL = {
     "spark.driver.memory": DRIVER_MEMORY,
     # G1 works beside the job, on the cores that the job needs: 1 to 2 s of them in a sweep of a million.
     "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
@@ -33,8 +33,8 @@ _DEFAULTS = {
     "spark.driver.host": "127.0.0.1",
     "spark.ui.enabled": "false",
     "spark.log.level": "ERROR",
-    **delta.SETTINGS,
 }
+"""What a local session has besides."""
 
 
 def session(
@@ -76,8 +76,8 @@ def _start(name: str, master: str | None, conf: Mapping[str, str]) -> SparkSessi
     if not submitted:
         builder = builder.master(master or "local[*]")
     with_delta = delta.conf(conf, submitted=submitted)
-    defaults = {**(_DEFAULTS if local else {}), **s3.SETTINGS, **_ALWAYS}
-    for key, value in {**defaults, **conf, **with_delta}.items():
+    ours = {**delta.SETTINGS, **(_LOCAL if local else {})} if not submitted else {}
+    for key, value in {**ours, **s3.SETTINGS, **_ALWAYS, **conf, **with_delta}.items():
         builder = builder.config(key, value)
     started: SparkSession = builder.getOrCreate()
     return started
