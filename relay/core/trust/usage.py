@@ -71,7 +71,7 @@ class Usage:  # see 0111
         self.calls += 1
 
     def _spend(self, size: int, moved: TokenBucket | None) -> None:
-        """Take a call and its bytes out of the buckets. Raises `OverBound`, and takes the bytes alone then."""
+        """Take a call and its bytes out of the buckets. Raises `OverBound`, and takes only the bytes then."""
         now, bound = self._now(), self._bound
         if self._calls is not None and (wait := self._calls.wait(now)):
             raise self._over("calls_per_second", bound.calls_per_second, wait, size, moved)
