@@ -147,9 +147,10 @@ async def serve(settings: Settings, started: Started | None = None) -> None:
         hints = RedisHints(server, on_refused_hint=HintRefusals(count, SystemClock(), "SUBSCRIBE"))
         policies = settings.policies()
         layouts = RedisLayouts(server, lambda topic: policies(topic).partitions)
-        engine = put_together(
-            settings, server, hints, layouts, count, tracing, contents_by(settings, keyring)
-        )
+        contents = contents_by(settings, keyring)
+        engine = put_together(settings, server, hints, layouts, count, tracing, contents)
+        if keyring is not None:
+            keyring.changed = partial(keys_changed, contents, engine)
         metrics.look = engine.look
         metrics.gauges.suppressed = suppressed
         with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
@@ -443,6 +444,13 @@ def keyring_by(settings: Settings, watch: Watch) -> FileKeyring | None:
 def contents_by(settings: Settings, keyring: FileKeyring | None) -> Contents:
     """How contents are stored, by the settings."""
     return Contents(keyring, settings.policies().seals)
+
+
+def keys_changed(contents: Contents, engine: Engine) -> None:
+    """Use the keyring's new keys at once, for subjects as well."""
+    if contents.subjects is not None:
+        contents.subjects.keys_changed()
+    engine.keys_changed()
 
 
 async def declare(declared: Declared, engine: Engine, actions: Actions) -> str:

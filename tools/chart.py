@@ -122,7 +122,10 @@ def _there(node: dict[str, Any], root: bool = True) -> dict[str, Any]:
 def _may_be_empty(node: dict[str, Any]) -> bool:
     if node.get("type") == "string":
         return "minLength" not in node and re.search(node.get("pattern", ""), "") is not None
-    return node.get("type") in ("array", "object") and "properties" not in node
+    kind = node.get("type")
+    return (
+        "null" in kind if isinstance(kind, list) else kind in ("array", "object") and "properties" not in node
+    )
 
 
 def _strict(node: Any) -> Any:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from relay.api.people.actions import Actions
 from relay.core import validate
-from relay.core.errors import Denied
+from relay.core.errors import Denied, Unauthenticated
 from relay.core.trust.access import AccessPolicy
 from relay.core.trust.principals import caller
 from relay.core.trust.verbs import AccessVerb
@@ -24,13 +24,19 @@ log = logging.getLogger(__name__)
 @dataclass(eq=False, slots=True)
 class Holding:
     """A right that a stream uses for as long as it is open. `lost` is set once a policy does not give it any
-    more; then `why` says so."""
+    more, or nobody can prove its holder; then `why` says so."""
 
     principal: str
     verb: AccessVerb
     topics: Sequence[str]
     lost: asyncio.Event = field(default_factory=asyncio.Event)
-    why: Denied | None = None
+    why: Denied | Unauthenticated | None = None
+
+    def lose(self, why: Denied | Unauthenticated) -> None:
+        """Take the right away. The first reason stands."""
+        if not self.lost.is_set():
+            self.why = why
+            self.lost.set()
 
 
 class Access:  # see 0107
@@ -59,8 +65,7 @@ class Access:  # see 0107
                 for topic in holding.topics:
                     self._require(holding.principal, holding.verb, topic)
             except Denied as denied:
-                holding.why = denied
-                holding.lost.set()
+                holding.lose(denied)
 
     @contextmanager
     def hold(self, verb: AccessVerb, topics: Sequence[str]) -> Iterator[Holding]:

@@ -245,6 +245,10 @@ class Engine:
         """Return whether the contents of the topic's timers are sealed."""
         return self._policies.seals(topic)
 
+    def keys_changed(self) -> None:
+        """Note that other keys open contents from now on."""
+        self._dispatcher.keys_changed()
+
     def lifetime(self, topic: str) -> float:
         """Return the seconds after which a silent delivery of the topic is given up."""
         return self._policies(topic).lifetime

@@ -13,11 +13,12 @@ from relay.api import frames
 from relay.api.access import Access, Holding
 from relay.api.settlements import admit, invalid, problem, take
 from relay.core import validate
-from relay.core.errors import Denied, InvalidField, OverBound
+from relay.core.errors import Denied, InvalidField, OverBound, Unauthenticated
 from relay.core.trust.usage import Bounds, Usage
 from relay.core.trust.verbs import AccessVerb
 from relay.engine.delivery.session import REST, Outgoing, Session
 from relay.engine.engine import Engine
+from relay.rpc.callers import prove_again
 from relay.rpc.errors import abort
 from relay.v1 import delivery_service_pb2 as pb
 from relay.v1 import delivery_service_pb2_grpc as base
@@ -75,8 +76,8 @@ class DeliveryService(base.DeliveryServiceServicer):
             reader = asyncio.create_task(self._read(session, context, usage))
             writer = asyncio.create_task(self._write(session, context, asked, usage))
             lost = asyncio.create_task(right.lost.wait())
-            tasks += (reader, writer, lost)
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            tasks += (reader, writer, lost, asyncio.create_task(prove_again(right)))
+            await asyncio.wait((reader, writer, lost), return_when=asyncio.FIRST_COMPLETED)
             if lost.done():
                 self._engine.quiesce(session, say=True)
                 await asyncio.wait((reader, writer), timeout=LEAVE, return_when=asyncio.FIRST_COMPLETED)
@@ -90,7 +91,7 @@ class DeliveryService(base.DeliveryServiceServicer):
             if right.why is not None:
                 raise right.why
             writer.result()
-        except (InvalidField, Denied) as failure:
+        except (InvalidField, Denied, Unauthenticated) as failure:
             self._engine.detach(session, broken=False)  # the application may not even read the status
             await abort(context, failure)
         finally:

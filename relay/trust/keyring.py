@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from relay.core.trust.sealing import DoesNotOpen, Unopened
@@ -23,6 +23,8 @@ class FileKeyring:
         self._named: tuple[Path, ...] = ()
         self._ciphers: dict[str, Cipher] = {}
         self._keys: Mapping[str, bytes] = {}
+        self.changed: Callable[[], None] = lambda: None
+        """Whom to tell that the keys have changed."""
         self.source = WatchedFiles(SETTING, (file,), self.load, lambda: self._named)
         self.load()
 
@@ -78,3 +80,4 @@ class FileKeyring:
                     "gone": sorted(before.keys() - keys.keys()),
                 },
             )
+            self.changed()

@@ -94,15 +94,16 @@ def test_a_bucket_never_gives_more_than_burst_and_rate(
 async def test_a_call_larger_than_the_burst_goes_through_and_the_next_one_waits_for_it() -> None:
     held = Held(bound(bytes_per_second=1000))
     assert held.call(A, 5000) == 0.0
-    assert held.call(A, 1) == pytest.approx(4.001)
+    assert held.call(A, 1) == pytest.approx(4.002)
     await held.clock.advance(4.0)
-    assert held.call(A, 1) == pytest.approx(0.001)
-    await held.clock.advance(0.001)
+    assert held.call(A, 1) == pytest.approx(0.003)
+    await held.clock.advance(0.003)
     assert held.call(A, 1) == 0.0
 
 
-def test_what_is_refused_takes_nothing() -> None:
-    """A call over one bound leaves the others as they are."""
+def test_what_is_refused_costs_its_bytes_and_nothing_else() -> None:
+    """A call over one bound leaves the others as they are, but for the bytes that it has brought: the caller
+    is told to wait for them, too."""
     held = Held(bound(calls_per_second=1, bytes_per_second=100, burst=2))
     assert held.call(A, 1000) == 0.0
     for _ in range(5):
@@ -110,7 +111,10 @@ def test_what_is_refused_takes_nothing() -> None:
     assert held.over == [(A, "bytes_per_second")] * 5
     held = Held(bound(calls_per_second=1, bytes_per_second=100))
     assert held.call(A) == 0.0
-    assert held.call(A, 10_000) == pytest.approx(1.0)
+    assert held.call(A, 10_000) == pytest.approx(99.01)
+    held = Held(bound(max_calls=0, bytes_per_second=100))
+    assert held.call(A, 10_000) == pytest.approx(99.01)
+    assert held.over == [(A, "max_calls")]
 
 
 def test_calls_at_a_time() -> None:

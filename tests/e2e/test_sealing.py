@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from pathlib import Path
 from typing import Any, cast
 
@@ -166,6 +167,20 @@ def test_a_missing_key_puts_timers_aside_until_it_is_there(stage: Stage) -> None
     assert len(stage.journal.ended()) == 21
     assert relay.said("timers are put aside") == 1
     assert application.running
+    prompt = in_time(relay)
+    names = (f"again-{n}" for n in count())
+
+    def comes_in_time() -> bool:
+        producer.schedule(TOPIC, next(names), {})
+        return in_time(relay) > prompt
+
+    eventually(comes_in_time, "the relay leaves no timers to others any more, for a second each", 30.0)
+
+
+def in_time(relay: Relay) -> int:
+    """How many timers came less than half a second late."""
+    found = re.search(r'relay_lateness_seconds_bucket\{le="0.5",topic="orders"\} (\d+)', relay.metrics())
+    return int(found[1]) if found else 0
 
 
 def test_a_bad_keyring_keeps_the_old_one_and_refuses_a_start(stage: Stage) -> None:

@@ -516,13 +516,26 @@ def test_a_policy_in_the_values_is_the_file_that_the_relay_reads(all_docs: dict[
     assert (bound.max_streams, bound.calls_per_second, bound.bytes_per_second) == (20, 0.5, 50_000_000)
     assert settings(all_docs["secure"])["policy_file"] == "/etc/relay/policy.yaml"
 
-    def checksum(rules: list[Doc]) -> str:
-        bounds = values["policy"]["bounds"] if rules else []
+    def checksum(rules: list[Doc] | None) -> str:
+        bounds = [] if rules is None else values["policy"]["bounds"]
         docs = rendered("helm4", {**values, "policy": {"rules": rules, "bounds": bounds}})
         annotations = one(docs, "Deployment")["spec"]["template"]["metadata"]["annotations"]
         return str(annotations["checksum/relay-config"])
 
-    assert checksum(values["policy"]["rules"]) == checksum(values["policy"]["rules"][:1]) != checksum([])
+    assert checksum(values["policy"]["rules"]) == checksum([]) != checksum(None)
+
+
+def test_a_policy_without_a_rule_allows_nothing() -> None:
+    """It is no missing policy, which would allow everything. Without one there is no file."""
+    values = load(CI[names(CI).index("secure")])
+    for version in ("helm3", "helm4"):
+        docs = rendered(version, {**values, "policy": {"rules": []}})
+        policy, problems = parse(one(docs, "ConfigMap")["data"]["policy.yaml"])
+        assert (list(policy.rules), list(problems)) == ([], [])
+        assert settings(docs)["policy_file"] == "/etc/relay/policy.yaml"
+        open_to_all = rendered(version, {**values, "policy": {"rules": None}})
+        assert "policy.yaml" not in one(open_to_all, "ConfigMap")["data"]
+        assert not settings(open_to_all).get("policy_file")
 
 
 def test_a_sidecar_may_have_all_but_tls_of_its_api() -> None:

@@ -69,6 +69,25 @@ def hold(server: RunningServer, topic: str, *timer_ids: str) -> None:
             client.hset(payloads, timer_id, b"x")
 
 
+def people_did(server: RunningServer, topic: str) -> None:
+    """A pause, from its beginning to its end; one of another topic; a policy that came for all; and a pause
+    after the journal's last record."""
+
+    def entry(seconds: float, **said: str) -> str:
+        at = int(START + seconds * SECOND)
+        client.xadd(NAMES.actions, {"time": str(at), **said}, f"{at // 1000}-0")
+        return f"{at // 1000}-0"
+
+    pause = {"principal": "token:ann", "verb": "operate", "method": "PauseTopic"}
+    with server.client() as client:
+        client.delete(NAMES.actions)  # a stream takes no entry from before its last one
+        began = entry(1.0, **pause, topic=topic, note="ticket 1")
+        entry(1.2, **pause, topic=f"{topic}-2", note="ticket 2", outcome="OK")
+        entry(1.4, **pause, topic=topic, note="ticket 1", outcome="OK", began=began)
+        entry(2.0, principal="relay", verb="admin", method="TakeOverPolicy", topic="*")
+        entry(9_000.0, **pause, topic=topic, note="ticket 2", outcome="OK")
+
+
 @pytest.mark.timeout(900)
 def test_lost_timers_are_told_and_come_back(
     relay: Relay,
@@ -98,6 +117,8 @@ def test_lost_timers_are_told_and_come_back(
         return answered
 
     monkeypatch.setattr(presence, "in_redis", meanwhile)
+    keyspace.allow(NAMES.actions)
+    people_did(valkey, topic)
     contents = [(topic, "t6", b"six"), (topic, "t5", b"five")]
     spark.createDataFrame(contents, "topic string, timer_id string, payload binary").write.parquet(
         f"{lost}.from"
@@ -115,6 +136,12 @@ def test_lost_timers_are_told_and_come_back(
     assert {(row.promise, row.timer_id) for row in breaks} == {(2, "t6"), (2, "t7")}
     page = (tmp_path / "out" / "report.html").read_text()
     assert_safe(page, topic)
+    done = rows_at(spark, out, "people").orderBy("entry").collect()
+    assert [(row.principal, row.method, row.note, row.outcome) for row in done] == [
+        ("token:ann", "PauseTopic", "ticket 1", "OK"),
+        ("relay", "TakeOverPolicy", "", "open"),
+    ]
+    assert ("token:ann" in page, "ticket 1" in page, "ticket 2" in page) == (True, True, False)
 
     code, told = relay("schedule", f"{lost}/timers", "--format", "parquet")
     assert (code, told.get("written")) == (0, 1), told

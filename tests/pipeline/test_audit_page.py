@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from typing import Any
 from xml.etree import ElementTree as ET
 
@@ -57,6 +58,13 @@ def page(**rest: Any) -> audit_page.ReportPage:
         "lost": [timer],
         "oldest": [timer],
         "unknown": [timer],
+        "people": [
+            {
+                **dict.fromkeys(("principal", "method", "topic", "thing", "before", "after", "note"), BAD),
+                "time": datetime(2026, 1, 1, tzinfo=UTC),
+                "outcome": "OK",
+            }
+        ],
     }
     return audit_page.ReportPage(**{**given, **rest})
 
@@ -65,7 +73,8 @@ def test_nothing_in_it_runs_or_is_fetched() -> None:
     """Whatever topics and ids are called."""
     made = audit_page.render(page(), 3)
     assert "<script" not in made
-    assert made.count("&lt;script&gt;") >= 10
+    assert made.count("&lt;script&gt;") >= 18
+    assert "2026-01-01 00:00:00" in made
     assert not re.search(r"(?:src|href)\s*=|url\(|@import", made)
 
 
@@ -111,6 +120,7 @@ def test_an_empty_audit_has_a_page() -> None:
     """No record, no delivery."""
     names = ("verdicts", "backlog", "topics", "hours", "findings", "gaps", "lost", "oldest")
     empty: dict[str, Any] = {name: [] for name in names}
-    made = audit_page.render(page(**empty, unknown=[], heat={}, began=0, ended=0, lateness={}), 3)
+    made = audit_page.render(page(**empty, unknown=[], heat={}, began=0, ended=0, lateness={}, people=[]), 3)
+    assert "Nobody did anything to these topics" in made
     assert "an empty journal" in made
     assert "<svg" not in made

@@ -35,7 +35,9 @@ if TYPE_CHECKING:
 
 DUE = 4_000_000_000 * SECOND
 COUNTS = dict.fromkeys(("empty_files", *schedule_job.COUNTS), 0)
-THERE = "there are topic, timer_id, due_time, payload, headers, content_type, expire_time, seal_with, op, version"
+THERE = (
+    "there are topic, timer_id, due_time, payload, headers, content_type, expire_time, seal_with, op, version"
+)
 MIDNIGHT = 3_786_912_000 * SECOND  # 2090-01-01
 
 

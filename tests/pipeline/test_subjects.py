@@ -83,6 +83,7 @@ async def test_a_load_seals_by_subject(world: ColdWorld, keyring: Path, tmp_path
     that says whom it is about, and so is one of a name that is none. What a sweep brings later is as
     unreadable as the rest once a subject is forgotten, and no file and no key of Redis has a name."""
     topic = world.topic
+    rows: list[tuple[str, int, str | None]]
     rows = [("a-soon", 1, ANN), ("b-soon", 1, BEN), ("n-soon", 1, ""), ("c-soon", 1, CID), ("x-soon", 1, "{")]
     rows += [("a-later", 5, ANN), ("b-later", 5, BEN), ("n-later", 5, None), ("c-later", 5, CID)]
     lines = [

@@ -99,10 +99,25 @@ async def test_bytes_count_both_ways() -> None:
         request = ScheduleRequest(timer=spec("a", payload=bytes(3000)))
         answer = await relay.timers.Schedule(request)
         spent = request.ByteSize() + answer.ByteSize()
-        pause = await refusal(relay.timers.Schedule(ScheduleRequest(timer=spec("b"))))
-        assert pause == pytest.approx((spent - 999) / 1000, abs=1e-5)
+        refused = ScheduleRequest(timer=spec("b", payload=bytes(500)))
+        pause = 0.0
+        for _ in range(2):  # what is refused has come, too
+            spent += refused.ByteSize()
+            pause = await refusal(relay.timers.Schedule(refused))
+            assert pause == pytest.approx((spent - 999) / 1000, abs=1e-5)
         await clock.advance(pause)
         await put(relay, "b")
+
+
+@pytest.mark.parametrize("other", [{"calls_per_second": 1.0}, {"max_calls": 0}])
+async def test_bytes_of_a_call_that_is_over_another_bound(other: dict[str, Any]) -> None:
+    """They count, and the caller is told to wait for them as well."""
+    async with bounded(FakeClock(), bytes_per_second=1000, **other) as (relay, _, told):
+        if "calls_per_second" in other:
+            await put(relay, "a")
+        request = ScheduleRequest(timer=spec("b", payload=bytes(9000)))
+        assert 8.0 < await refusal(relay.timers.Schedule(request)) < 9.5
+        assert told == [("anonymous", *other)]
 
 
 async def test_streams_beyond_the_bound_are_refused_until_one_ends() -> None:

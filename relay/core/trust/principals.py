@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
 
@@ -29,3 +30,7 @@ ANONYMOUS = Principal("anonymous")
 caller: ContextVar[Principal] = ContextVar("caller", default=ANONYMOUS)
 """For whom the running task works. A listener sets it before it does anything for a call; each call is a task
 of its own."""
+
+proof: ContextVar[Callable[[], Awaitable[Principal]] | None] = ContextVar("proof", default=None)
+"""Proves the caller of the running task once more, by what it showed as its call began. None for whoever
+showed nothing that may expire, or be taken back, while a call goes on."""

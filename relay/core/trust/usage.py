@@ -62,25 +62,36 @@ class Usage:  # see 0111
 
     def begin(self, size: int, *, delivers: bool = False) -> None:
         """Begin a call of `size` bytes; with `delivers` its answer has deliveries, whose bytes are apart.
-        Raises `OverBound`, and counts nothing then."""
-        bound = self._bound
+        Raises `OverBound`. The bytes have come by then, and count all the same."""
+        bound, moved = self._bound, self._delivered if delivers else self._bytes
         if bound.max_calls is not None and self.calls >= bound.max_calls:
-            raise OverBound.of(self.name, "max_calls", bound.max_calls, UNTIL_ONE_ENDS)
-        if self._calls is not None or self._bytes is not None:
-            self._spend(size, self._delivered if delivers else self._bytes)
+            raise self._over("max_calls", bound.max_calls, UNTIL_ONE_ENDS, size, moved)
+        if self._calls is not None or moved is not None:
+            self._spend(size, moved)
         self.calls += 1
 
     def _spend(self, size: int, moved: TokenBucket | None) -> None:
-        """Take a call and its bytes out of the buckets. Raises `OverBound`, and takes nothing then."""
+        """Take a call and its bytes out of the buckets. Raises `OverBound`, and takes only the bytes then."""
         now, bound = self._now(), self._bound
         if self._calls is not None and (wait := self._calls.wait(now)):
-            raise OverBound.of(self.name, "calls_per_second", bound.calls_per_second, wait)
+            raise self._over("calls_per_second", bound.calls_per_second, wait, size, moved)
         if moved is not None:
-            if wait := moved.wait(now):
-                raise OverBound.of(self.name, "bytes_per_second", bound.bytes_per_second, wait)
+            if moved.wait(now):
+                raise self._over("bytes_per_second", bound.bytes_per_second, 0.0, size, moved)
             moved.take(size, now)
         if self._calls is not None:
             self._calls.take(1, now)
+
+    def _over(
+        self, bound: str, most: float | None, wait: float, size: int, moved: TokenBucket | None
+    ) -> OverBound:
+        """The error of a call that is refused, whose bytes are taken. It says when the caller is let in, with
+        them."""
+        if moved is not None:
+            now = self._now()
+            moved.take(size, now)
+            wait = max(wait, moved.wait(now))
+        return OverBound.of(self.name, bound, most, wait)
 
     def moved(self, size: int) -> None:
         """Count more bytes of a call that goes on."""

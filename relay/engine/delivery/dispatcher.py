@@ -111,6 +111,10 @@ class Dispatcher:
         that is missing here."""
         return self._unopened.behind(topic)
 
+    def keys_changed(self) -> None:
+        """Leave no timers to other relays any more, until a key is missing again."""
+        self._unopened.keys_changed()
+
     def claimants(self, topic: str) -> Turns:
         """Return whose turn it is to claim timers of the topic, which has a session: its partitions share
         the room."""

@@ -14,6 +14,8 @@ from relay.pipeline.audit.page import ReportPage
 
 WORST_TOPICS = 15
 WORST_HOURS = 20
+MOST_ACTIONS = 100
+"""The most actions of people that the page shows."""
 COLUMNS = 360
 """The most columns of the heat map."""
 
@@ -28,6 +30,7 @@ def gather(
     span: tuple[int, int],
     verdicts: Sequence[Mapping[str, Any]],
     examples: int,
+    people_unread: str,
 ) -> ReportPage:
     """Gather the page. `table` returns the audit's tables by name; a bounded number of rows is read from
     each."""
@@ -47,6 +50,8 @@ def gather(
         lost=_timers(table("open").where("state = 'gone'").orderBy("due_time"), examples * 4),
         oldest=_timers(table("open").where("state != 'gone'").orderBy("last_heard"), examples * 2),
         unknown=_timers(table("unknown").orderBy("due_time"), examples * 2),
+        people=_rows(table("people").orderBy(f.desc("time"), f.desc("entry")), MOST_ACTIONS),
+        people_unread=people_unread,
     )
 
 

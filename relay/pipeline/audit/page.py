@@ -43,6 +43,10 @@ class ReportPage:
     lost: Sequence[Mapping[str, Any]]
     oldest: Sequence[Mapping[str, Any]]
     unknown: Sequence[Mapping[str, Any]]
+    people: Sequence[Mapping[str, Any]] = ()
+    """What people did, the latest first."""
+    people_unread: str = ""
+    """Why that is not known."""
     notes: Sequence[str] = field(default=())
 
 
@@ -73,6 +77,7 @@ def render(page: ReportPage, per_decade: int) -> str:
         ),
         _timers("Open for longest", page.oldest, "They live, and their last record is the oldest."),
         _gaps(page),
+        _people(page),
     ]
     foot = (
         "Made by relay pipeline audit. Times are UTC, by the clock of Redis. "
@@ -235,6 +240,30 @@ def _gaps(page: ReportPage) -> str:
     ]
     note = "Nothing is proved across a gap. The table gaps has all gaps."
     return _card("Gaps", note, _table(["topic", "before entry", "records missing>", "why"], rows))
+
+
+def _people(page: ReportPage) -> str:
+    title = "What people did"
+    if page.people_unread:
+        return _card(title, page.people_unread, "")
+    if not page.people:
+        return _card(title, "Nobody did anything to these topics in this time, as far as is recorded.", "")
+    rows = [
+        [
+            escape(f"{row['time']:%Y-%m-%d %H:%M:%S}"),
+            _id(row["principal"]),
+            escape(row["method"]),
+            _id(f"{row['topic']} / {row['thing']}" if row["thing"] else row["topic"]),
+            escape(row["before"]),
+            escape(row["after"]),
+            escape(row["note"]),
+            escape(row["outcome"]),
+        ]
+        for row in page.people
+    ]
+    note = "Calls that changed these topics, or all, by a person's hand. The table people has all of them."
+    titles = ["when", "who", "what", "topic / thing", "before", "after", "note", "outcome"]
+    return _card(title, note, _table(titles, rows))
 
 
 def _card(title: str, note: str, content: str) -> str:

@@ -24,6 +24,7 @@ from relay.pipeline.audit import gaps as audit_gaps
 from relay.pipeline.audit import gather as audit_gather
 from relay.pipeline.audit import lost_timers as audit_lost
 from relay.pipeline.audit import page as audit_page
+from relay.pipeline.audit import people as audit_people
 from relay.pipeline.audit import presence
 from relay.pipeline.audit import spread as audit_spread
 from relay.pipeline.audit import tables as audit_tables
@@ -180,6 +181,7 @@ class _Run:
         lates = audit_tables.late(facts)
         totals = audit_tables.totals(facts, lates)
         verdicts = judge(facts, self.topics, self.job.topics, bool(self.job.source))
+        people = audit_people.done(self.job.source, self.topics, self._span())
         tables = {
             "hours": audit_tables.hours(facts, lates),
             "topics": totals,
@@ -192,14 +194,20 @@ class _Run:
             "unknown": self.unknown,
             "gaps": gaps.select("topic", "entry", "missing", "why"),
             "verdicts": self.spark.createDataFrame([row_of(each) for each in verdicts], VERDICTS),
+            "people": audit_people.table(self.spark, people),
         }
         for name, table in tables.items():
             self._replace(name, table)
         lateness = audit_tables.percentiles(lates, []).collect()  # one row
         summary = self._summary(verdicts, lateness[0].asDict() if lateness else {})
         summary.counts |= self._lost(living)
-        self._report(summary, verdicts)
+        self._report(summary, verdicts, people.unread)
         return summary
+
+    def _span(self) -> tuple[int, int]:
+        """From the first record to the last, in microseconds."""
+        times = [(topic.first_time, topic.last_time) for topic in self.topics.values()]
+        return (min(first for first, _ in times), max(last for _, last in times)) if times else (0, 0)
 
     def _replace(self, name: str, table: DataFrame) -> None:
         """Write a table. Readers see the one of the run before until it is there."""
@@ -235,14 +243,19 @@ class _Run:
     def _table(self, name: str) -> DataFrame:
         return self.spark.read.format("delta").load(self.files.at(name))
 
-    def _report(self, summary: Summary, verdicts: list[Judged]) -> None:
+    def _report(self, summary: Summary, verdicts: list[Judged], people_unread: str) -> None:
         """Write the page, last of all."""
-        times = [(topic.first_time, topic.last_time) for topic in self.topics.values()]
-        span = (min(first for first, _ in times), max(last for _, last in times)) if times else (0, 0)
         told = [dict(zip(VERDICT_COLUMNS, row_of(each), strict=True)) for each in verdicts]
         facts = summary.facts
         page = audit_gather.gather(
-            self._table, facts["verdict"], summary.counts, facts["lateness"], span, told, self.job.examples
+            self._table,
+            facts["verdict"],
+            summary.counts,
+            facts["lateness"],
+            self._span(),
+            told,
+            self.job.examples,
+            people_unread,
         )
         self.files.remove(REPORT)
         self.files.publish(REPORT, audit_page.render(page, audit_tables.PER_DECADE))

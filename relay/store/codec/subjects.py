@@ -103,6 +103,12 @@ class SubjectKeys:  # see 0116
         """Know nothing of a subject."""
         self._known.pop((topic, field), None)
 
+    def keys_changed(self) -> None:
+        """Ask again for the keys that did not open: the keyring has changed. One that did is still that of
+        its subject."""
+        there = ((name, known) for name, known in self._known.items() if isinstance(known.found, SubjectKey))
+        self._known = OrderedDict(there)
+
     def _read(self, topic: str, field: str, value: bytes | None) -> SubjectKey | Unopened:
         if value is None:
             return Unopened(SUBJECT + field)

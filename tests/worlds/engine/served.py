@@ -23,6 +23,7 @@ from relay.engine.delivery.session import Session
 from relay.engine.engine import Engine
 from relay.rpc import server as rpc
 from relay.rpc.binding import Binding
+from relay.rpc.unreadable import Admit
 from relay.settings import Settings
 from relay.store.server.hints import RedisHints
 from relay.store.server.server import Server
@@ -68,8 +69,9 @@ class Served(Engines):
         dialled.delivery = delivery_service_pb2_grpc.DeliveryServiceStub(channel)
         return dialled
 
-    def stream(self) -> Stream:
-        return Stream(self.delivery.Deliver())
+    def stream(self, token: str = "") -> Stream:
+        shown = (("authorization", f"Bearer {token}"),) if token else None
+        return Stream(self.delivery.Deliver(metadata=shown))
 
     async def attached(self, count: int = 1) -> set[Session]:
         """The sessions of so many streams. A stream is attached a moment after it has said Opened."""
@@ -91,6 +93,7 @@ async def served(
     call_time: CallTime = LONG,
     bounds_of_callers: Bounds | None = None,
     access: Access | None = None,
+    admit: Admit | None = None,
 ) -> AsyncIterator[Served]:
     """Serve an engine on a store, in memory if none is given; `closed`: to configured topics."""
     relay = Served()
@@ -106,6 +109,7 @@ async def served(
             unreadable=partial(relay.counts.count, UNREADABLE),
             bounds_of_callers=bounds_of_callers,
             access=access,
+            admit=admit,
         )
         options = list(channel_options)
         async with grpc.aio.insecure_channel(relay.server.address, options=options) as channel:

@@ -68,7 +68,7 @@ true
 {{- end -}}
 {{- if .Values.policy.existingConfigMap -}}
 {{- $_ := set $tree "policy_file" (printf "/etc/relay-policy/%s" .Values.policy.key) -}}
-{{- else if .Values.policy.rules -}}
+{{- else if include "relay.hasRules" . -}}
 {{- $_ := set $tree "policy_file" "/etc/relay/policy.yaml" -}}
 {{- end -}}
 {{- if .Values.sealing.existingSecret -}}
@@ -77,9 +77,14 @@ true
 {{- toYaml $tree -}}
 {{- end }}
 
+{{/* Whether the values have a policy; a list without a rule is one, which allows nothing. */}}
+{{- define "relay.hasRules" -}}
+{{- if kindIs "slice" .Values.policy.rules -}}true{{- end -}}
+{{- end }}
+
 {{/* policy.yaml: a rule or a bound a line, as JSON. */}}
 {{- define "relay.policy" -}}
-rules:
+rules:{{ if not .Values.policy.rules }} []{{ end }}
 {{- range .Values.policy.rules }}
   - {{ toJson . }}
 {{- end }}
@@ -167,16 +172,16 @@ bounds:
 {{- if and (include "relay.callersShowCertificates" .) (not (include "relay.exposed" .)) -}}
 {{- fail "tls.clientCertificates: nobody is asked, since the API is on loopback or a socket unless standalone.grpc.expose is set" -}}
 {{- end -}}
-{{- range $value, $taken := dict "tls" (and $secret (dig "grpc" "tls" "certificate" "" $config)) "authentication.tokens.existingSecret" (and .Values.authentication.tokens.existingSecret (dig "authentication" "tokens_file" "" $config)) "policy" (and (or .Values.policy.rules .Values.policy.existingConfigMap) (dig "policy_file" "" $config)) "sealing.existingSecret" (and .Values.sealing.existingSecret (dig "sealing" "keyring" "" $config)) -}}
+{{- range $value, $taken := dict "tls" (and $secret (dig "grpc" "tls" "certificate" "" $config)) "authentication.tokens.existingSecret" (and .Values.authentication.tokens.existingSecret (dig "authentication" "tokens_file" "" $config)) "policy" (and (or (include "relay.hasRules" .) .Values.policy.existingConfigMap) (dig "policy_file" "" $config)) "sealing.existingSecret" (and .Values.sealing.existingSecret (dig "sealing" "keyring" "" $config)) -}}
 {{- if $taken -}}
 {{- fail (printf "%s: config names the file %s already; give it in one place" $value $taken) -}}
 {{- end -}}
 {{- end -}}
-{{- if and .Values.policy.rules .Values.policy.existingConfigMap -}}
+{{- if and (include "relay.hasRules" .) .Values.policy.existingConfigMap -}}
 {{- fail "policy.existingConfigMap: is not used, since policy.rules has the policy; give one of the two" -}}
 {{- end -}}
-{{- if and .Values.policy.bounds (not .Values.policy.rules) -}}
-{{- fail "policy.bounds: go with policy.rules, which is empty; give rules, or write the bounds into the policy of policy.existingConfigMap" -}}
+{{- if and .Values.policy.bounds (not (include "relay.hasRules" .)) -}}
+{{- fail "policy.bounds: go with policy.rules, which is null; give rules, or write the bounds into the policy of policy.existingConfigMap" -}}
 {{- end -}}
 {{- if not (or .Values.sealing.existingSecret (dig "sealing" "keyring" "" $config)) -}}
 {{- if dig "defaults" "sealing" false $config -}}
