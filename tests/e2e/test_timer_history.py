@@ -184,3 +184,30 @@ async def test_occurrences_and_topics_without_a_journal(stage: Stage) -> None:
         assert await client.cancel("plain", ID)
         answer = await client.history("plain", ID)
         assert (answer.now.standing, len(answer.now.dead_letters)) == (TimerStanding.DEAD, 1)
+
+
+async def test_the_command(stage: Stage) -> None:
+    """A life as lines of time, as documents, and what it says of a timer that never was."""
+    relay = stage.relay(settings={"RELAY_NAME": "orders-a", **QUICK})
+    async with handled(
+        relay, Nack(retry_after=0, reason="busy\x1b[31m"), Reject("no such customer")
+    ) as client:
+        await client.schedule(TOPIC, b"", timer_id=ID, delay=0)
+        await until(lambda: _is(client, TimerStanding.DEAD), "it has died")
+    target = ("--target", relay.target)
+    ran = await asyncio.to_thread(command, "history", TOPIC, ID, *target)
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.startswith(f"{TOPIC}/{ID} is dead\n  dead letter ")
+    lines = [line.split(" ago ")[1].split()[:2] for line in ran.out.splitlines() if "orders-a" in line]
+    told = ["scheduled", "claimed", "received", "nacked", "claimed", "received", "dead"]
+    assert [words for words in lines if words[0] != "extended"] == [[kind, "orders-a"] for kind in told]
+    assert r"after 1 attempt; busy\x1b[31m; again" in ran.out
+    assert "after 2 attempts; rejected; no such customer" in ran.out
+    ran = await asyncio.to_thread(command, "history", TOPIC, ID, "--json", "--limit", "2", *target)
+    now, *events = ran.documents
+    assert (now["standing"], [each["kind"] for each in events][-1]) == ("dead", "dead")
+    assert len(events) == 2
+    assert events[-1]["dead_id"] == now["dead_ids"][0]
+    ran = await asyncio.to_thread(command, "history", TOPIC, "none", *target)
+    assert (ran.code, ran.out) == (3, "")
+    assert "there is no timer orders/none; the journal has nothing of it" in ran.err
