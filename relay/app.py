@@ -43,6 +43,7 @@ from relay.settings.keys import key_names
 from relay.store.codec.contents import PLAIN, Contents
 from relay.store.dispatch.promotions import KnownGroups, RedisPromotions
 from relay.store.dispatch.stream_groups import RedisGroups
+from relay.store.histories import RedisHistories
 from relay.store.partitions.carrying import Carrier
 from relay.store.partitions.forecasts import RedisForecasts
 from relay.store.partitions.heartbeats import RedisHeartbeats
@@ -286,6 +287,7 @@ def put_together(
         RedisCalendars(server),
         RedisClocks(server),
         RedisForecasts(server, contents),
+        RedisHistories(server),
     )
     return Engine(stores, policies, count, tracing=tracing)
 

@@ -17,6 +17,7 @@ from relay.cli.policy import commands as policy
 from relay.cli.recurrences import commands as recurrences
 from relay.cli.sealing import commands as sealing
 from relay.cli.terminal.exits import EPILOG
+from relay.cli.timers import cancel_commands, history_commands
 from relay.cli.timers import commands as timers
 from relay.cli.topics import commands as topics
 from relay.cli.topics import dead_letter_commands as dead_letters
@@ -49,6 +50,8 @@ def root(
 app.add_typer(daemon.app)
 app.add_typer(token_commands.app)
 app.add_typer(timers.app)
+app.add_typer(cancel_commands.app)
+app.add_typer(history_commands.app)
 app.add_typer(recurrences.group)
 app.add_typer(topics.app)
 app.add_typer(dead_letters.group)

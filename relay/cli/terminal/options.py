@@ -62,3 +62,10 @@ class Conflict(StrEnum):
     KEEP_EARLIEST = "keep-earliest"
     KEEP_LATEST = "keep-latest"
     KEEP_EXISTING = "keep-existing"
+
+
+class ListState(StrEnum):
+    """The states by which commands choose timers."""
+
+    pending = "pending"
+    leased = "leased"

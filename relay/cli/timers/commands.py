@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Optional
 
@@ -15,6 +14,7 @@ from relay.cli.terminal.options import (
     Durability,
     Json,
     Limit,
+    ListState,
     Note,
     Target,
     Timeout,
@@ -23,13 +23,6 @@ from relay.cli.terminal.options import (
 )
 
 app = typer.Typer()
-
-
-class ListState(StrEnum):
-    """The states that `relay list` can ask for."""
-
-    pending = "pending"
-    leased = "leased"
 
 
 @app.command(rich_help_panel=TIMERS)
@@ -164,22 +157,6 @@ def schedule(
         },
         as_json,
     )
-
-
-@app.command(rich_help_panel=TIMERS)
-def cancel(
-    topic: TopicName,
-    timer_id: TimerId,
-    durability: Durability = "",
-    target: Target = DEFAULT_TARGET,
-    timeout: Timeout = None,
-    as_json: Json = False,
-) -> None:
-    """Remove a timer, even while it is being delivered; exit 3 if the topic has no such timer."""
-    from relay.cli.terminal.relay_connection import RelayConnection
-    from relay.cli.timers import timer_calls
-
-    timer_calls.cancel(topic, timer_id, durability, RelayConnection(target, timeout), as_json)
 
 
 @app.command(rich_help_panel=TIMERS)

@@ -93,6 +93,25 @@ def reshard(
 
 
 @app.command(rich_help_panel=TOPICS)
+def top(
+    limit: Limit = 50,
+    once: Annotated[bool, typer.Option("--once", help="Print one table, and end.")] = False,
+    interval: Annotated[
+        str,
+        typer.Option("--interval", metavar="LENGTH", help="The time between two looks, such as 500ms or 5s."),
+    ] = "1s",
+    target: Target = DEFAULT_TARGET,
+    timeout: Timeout = None,
+    as_json: Json = False,
+) -> None:
+    """Show how all topics stand, once a second until Ctrl-C, those with due timers first."""
+    from relay.cli.terminal.relay_connection import RelayConnection
+    from relay.cli.topics import top as implementation
+
+    implementation.top(RelayConnection(target, timeout), limit, None if once else interval, as_json)
+
+
+@app.command(rich_help_panel=TOPICS)
 def stats(
     topic: TopicName,
     watch: Watch = False,

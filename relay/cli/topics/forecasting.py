@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from relay.cli.terminal import known_topics, output, parse, tables
-from relay.cli.topics.topic_calls import show_again
+from relay.cli.topics.topic_calls import show_topics
 from relay.client.calls.topics import Forecast, Topics
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def forecast(
     async def print_document(topics: Topics) -> None:
         output.document(document(await look(topics)))
 
-    show_again(connection, every, print_document if as_json else None, render)
+    show_topics(connection, every, print_document if as_json else None, render)
 
 
 def document(found: Forecast) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
@@ -13,14 +13,12 @@ import typer
 from relay.cli.terminal import known_topics, output, parse, tables
 from relay.cli.terminal.exits import BAD_INPUT, fail
 from relay.cli.terminal.relay_connection import RelayConnection
+from relay.cli.terminal.watching import show_again
 from relay.client.calls.topics import GroupInfo, TopicInfo, Topics
 from relay.client.errors import CallError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-
-SHORTEST_INTERVAL = 0.1
-"""The shortest interval in seconds: each look costs a script call for every topic that is shown."""
 
 
 def list_(connection: RelayConnection, limit: int, every: str | None, as_json: bool) -> None:
@@ -46,7 +44,7 @@ def list_(connection: RelayConnection, limit: int, every: str | None, as_json: b
         for info in (await look(topics))[0]:
             output.document(document(info))
 
-    show_again(connection, every, print_documents if as_json else None, render)
+    show_topics(connection, every, print_documents if as_json else None, render)
 
 
 def stats(connection: RelayConnection, topic: str, every: str | None, as_json: bool) -> None:
@@ -68,7 +66,7 @@ def stats(connection: RelayConnection, topic: str, every: str | None, as_json: b
     async def print_document(topics: Topics) -> None:
         output.document(document(await look(topics)))
 
-    show_again(connection, every, print_document if as_json else None, render)
+    show_topics(connection, every, print_document if as_json else None, render)
 
 
 def pause(
@@ -229,26 +227,12 @@ def distance(span: timedelta) -> str:
     return f"{words} ago" if span < timedelta(0) else f"in {words}"
 
 
-def show_again(connection: RelayConnection, every: str | None, print_documents: Any, render: Any) -> None:
-    """Show something once, or at an interval until Ctrl-C; as JSON documents with `print_documents`."""
-    seconds = None if every is None else parse.length(every, "--interval").total_seconds()
-    if seconds is not None and seconds < SHORTEST_INTERVAL:
-        fail(f"--interval: must be at least {SHORTEST_INTERVAL:g}s, got {every!r}", BAD_INPUT)
-
-    async def run(topics: Topics) -> None:
-        if seconds is None and print_documents is not None:
-            await print_documents(topics)
-        elif seconds is None:
-            tables.show(await render(topics))
-        elif print_documents is not None:
-            while True:
-                await print_documents(topics)
-                await asyncio.sleep(seconds)
-        else:
-            await tables.watch(seconds, lambda: render(topics))
-
-    try:
-        connection.call(run)
-    except KeyboardInterrupt:
-        if seconds is None:
-            raise
+def show_topics(
+    connection: RelayConnection,
+    every: str | None,
+    print_documents: Callable[[Topics], Awaitable[None]] | None,
+    render: Callable[[Topics], Awaitable[RenderableType]],
+) -> None:
+    """Show what calls about topics answer; see `show_again`."""
+    documents = None if print_documents is None else (lambda client: print_documents(client.topics))
+    show_again(connection, every, documents, lambda client: render(client.topics))
