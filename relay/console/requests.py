@@ -82,7 +82,7 @@ class PageCall:
         try:
             read = datetime.fromisoformat(said)
         except ValueError:
-            raise InvalidField(name, "is no instant; write it as 2026-11-24T08:00:00Z") from None
+            raise InvalidField(name, "is not an instant; write it as 2026-11-24T08:00:00Z") from None
         aware = read if read.tzinfo is not None else read.replace(tzinfo=UTC)
         since = aware - datetime(1970, 1, 1, tzinfo=UTC)
         return (since.days * 86_400 + since.seconds) * SECOND + since.microseconds

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 
 import anyio
 
-from relay.console.live import EVERY, Look
+from relay.console.live import EVERY, LiveLook
 from relay.console.requests import Desk
 from relay.console.views.overview import page_of, relay_numbers
 from relay.core.trust.verbs import AccessVerb
@@ -33,7 +33,7 @@ async def events(desk: Desk, parameters: Mapping[str, str], principal: str) -> A
         live.watched -= 1
 
 
-def _numbers(desk: Desk, look: Look, parameters: Mapping[str, str]) -> object:
+def _numbers(desk: Desk, look: LiveLook, parameters: Mapping[str, str]) -> object:
     one, after = parameters.get("topic", ""), parameters.get("after", "")
     names = [one] if one in look.topics and desk.access.allows(AccessVerb.READ, one) else []
     if not one:

@@ -17,12 +17,8 @@ TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 
 SETTINGS = {
     "RELAY_CONSOLE__TRACE_URL": "https://traces.example.com/{trace_id}",
-    "RELAY_TOPICS": json.dumps(
-        {
-            "orders": {"partitions": 4, "lease_ttl": 60},
-            "reports": {"journal": True},
-        }
-    ),
+    "RELAY_TOPICS__ORDERS__PARTITIONS": "4",
+    "RELAY_TOPICS__ORDERS__LEASE_TTL": "60",
 }
 
 HOSTILE_IDS = (

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from relay.console import shown
-from relay.console.live import Look, TopicLook
+from relay.console.live import LiveLook, TopicLook
 from relay.console.requests import Desk, PageAnswer, PageCall, Shown
 from relay.core.trust.verbs import AccessVerb
 
@@ -28,7 +28,7 @@ class Concern:
     grave: bool = False
 
 
-def page_of(desk: Desk, look: Look, after: str) -> tuple[Sequence[TopicLook], str]:
+def page_of(desk: Desk, look: LiveLook, after: str) -> tuple[Sequence[TopicLook], str]:
     """The topics of a page that the caller may read, in the order of their names, and where the next page
     begins."""
     names = sorted(name for name in look.topics if name > after and desk.access.allows(AccessVerb.READ, name))
@@ -36,7 +36,7 @@ def page_of(desk: Desk, look: Look, after: str) -> tuple[Sequence[TopicLook], st
     return [look.topics[name] for name in names[:MOST_SHOWN]], more
 
 
-def relay_numbers(look: Look) -> dict[str, object]:
+def relay_numbers(look: LiveLook) -> dict[str, object]:
     """What changes of this relay."""
     relay = look.relay
     return {
@@ -50,7 +50,7 @@ def relay_numbers(look: Look) -> dict[str, object]:
     }
 
 
-def concerns(look: Look, topics: Sequence[TopicLook]) -> list[Concern]:
+def concerns(look: LiveLook, topics: Sequence[TopicLook]) -> list[Concern]:
     """What needs attention, the gravest first."""
     found = [
         Concern(Markup("This relay: {}").format(shown.visible(each)), grave=True) for each in look.trouble
