@@ -216,7 +216,9 @@ class Console:
 
 
 def _reason(request: Request, failure: Unauthenticated) -> str:
-    return str(failure) if forgery.BEARER in request.cookies or request.headers.get("authorization") else ""
+    """Why somebody is not known; nothing for who has not tried yet."""
+    tried = request.method == "POST" or "authorization" in request.headers
+    return str(failure) if tried else ""
 
 
 def _with_bearer(scope: Scope) -> Scope:
