@@ -43,6 +43,7 @@ from relay.settings.keys import key_names
 from relay.store.codec.contents import PLAIN, Contents
 from relay.store.dispatch.promotions import KnownGroups, RedisPromotions
 from relay.store.dispatch.stream_groups import RedisGroups
+from relay.store.histories import RedisHistories
 from relay.store.partitions.carrying import Carrier
 from relay.store.partitions.forecasts import RedisForecasts
 from relay.store.partitions.heartbeats import RedisHeartbeats
@@ -249,6 +250,7 @@ def open_server(settings: Settings, metrics: Metrics) -> Server:
         key_names(settings.redis),
         timeout=settings.redis.command_timeout,
         write_ttl=settings.redis.write_ttl,
+        name=settings.called,
         journals=Journals(lambda topic: policies(topic).journal_keeps, JournalTrims(count, clock)),
         reports=ServerReports(
             count.round_trip, HintRefusals(count, clock, "PUBLISH"), partial(count.count, CLOCK_STEPPED_BACK)
@@ -284,6 +286,7 @@ def put_together(
         RedisCalendars(server),
         RedisClocks(server),
         RedisForecasts(server, contents),
+        RedisHistories(server),
     )
     return Engine(stores, policies, count, tracing=tracing)
 

@@ -4,7 +4,6 @@ records."""
 from __future__ import annotations
 
 import logging
-import platform
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -97,6 +96,6 @@ def actions_by(settings: Settings, server: Server, count: Instruments) -> Action
     keeps, trimmed = settings.action_log_max_length, ActionTrims(count, SystemClock())
     return Actions(
         RedisActions(server, keeps=keeps, trimmed=trimmed),
-        platform.node(),
+        settings.called,
         unwritten=partial(count.count, ACTIONS_UNWRITTEN),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from relay.api.call_time import CallTime
+from relay.api.history.calls import HistoryCalls
 from relay.api.looking.partitions import PartitionCalls
 from relay.api.looking.people import ActionCalls
 from relay.api.looking.searching import TimerSearches
@@ -40,6 +41,7 @@ def console_by(
     desk = Desk(
         TopicCalls(engine, access),
         TimerCalls(engine, access),
+        HistoryCalls(engine, access),
         RecurrenceCalls(engine, access),
         TimerSearches(engine, access),
         PartitionCalls(engine, access),

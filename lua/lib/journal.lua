@@ -2,7 +2,8 @@
 -- prelude and the script, and does nothing by itself. Elsewhere it is left out, and JOURNAL is nil.
 --
 -- KEYS[#KEYS] journal STREAM  one entry a call, with one field, 'b': a relay.journal.v1.Batch
--- ARGV[#ARGV] how many changes it keeps at least; it drops whole entries. Where a person asks, a space and the principal follow
+-- ARGV[#ARGV] how many changes it keeps at least; it drops whole entries. A space and the relay's name follow, if it has one,
+--             and a space and the principal, where a person asks
 --
 -- A script notes each change that it is going to make, and appends them in one entry before it makes the first:
 -- where Redis refuses the entry, nothing has happened. What has to go before the entry asks `may_append` first.
@@ -43,7 +44,8 @@ do
   local APPROXIMATE, EXPIRES, PREVIOUS_DUE, REASON = tag(11, VARINT), tag(12, FIXED64), tag(13, FIXED64), tag(14, BYTES)
   local BATCH_RECORD = tag(7, BYTES)
   local REFUSED, ADOPTED, DEAD_ID, COUNT = tag(15, VARINT), tag(16, VARINT), tag(17, BYTES), tag(18, FIXED32)
-  local PREVIOUS_DEAD_ID = tag(19, BYTES)
+  local PREVIOUS_DEAD_ID, ERROR = tag(19, BYTES), tag(20, BYTES)
+  local MOST_OF_ERROR = 200 -- bytes
 
   function nonce_is(nonce) return nonce ~= NO_NONCE and bytes(NONCE, #nonce == 16 and nonce) or '' end
   function occurrence_is(nonce) return nonce ~= NO_NONCE and bytes(OCCURRENCE, nonce) or '' end
@@ -52,7 +54,10 @@ do
   function received_is(received) return flag(RECEIVED, received) end
   function expires_is(expires) return double(EXPIRES, expires) end
   function previous_due_is(due) return double(PREVIOUS_DUE, due) end
-  function reason_is(reason) return bytes(REASON, reason) end
+  -- Why, and what went wrong if that is given.
+  function reason_is(reason, text)
+    return bytes(REASON, reason) .. bytes(ERROR, text and string.sub(text, 1, MOST_OF_ERROR)) -- @rule error-noted-in-short
+  end
   function refused_is(kind) return REFUSED .. string.char(kind) end
   function adopted_is(adopted) return adopted and ADOPTED .. string.char(adopted) or '' end
   function dead_id_is(name, before) return bytes(DEAD_ID, name) .. bytes(PREVIOUS_DEAD_ID, before) end
@@ -71,13 +76,13 @@ do
     changes[#changes + 1] = bytes(BATCH_RECORD, record)
   end
 
-  local BY
-  KEEP, BY = string.match(KEEP, '^(%d+) ?(.*)$')
+  local RELAY, BY
+  KEEP, RELAY, BY = string.match(KEEP, '^(%d+) ?(%S*) ?(.*)$')
   KEEP = tonumber(KEEP)
   local BATCH_VERSION, BATCH_NOW, BATCH_FIRST, BATCH_LAST =
     tag(1, VARINT), tag(2, FIXED64), tag(3, FIXED64), tag(4, FIXED64)
-  local BATCH_NONCE, BATCH_SCORE, BATCH_HAND_OVER, BATCH_BY =
-    tag(5, BYTES), tag(6, FIXED64), tag(8, BYTES), tag(9, BYTES)
+  local BATCH_NONCE, BATCH_SCORE, BATCH_HAND_OVER, BATCH_BY, BATCH_RELAY =
+    tag(5, BYTES), tag(6, FIXED64), tag(8, BYTES), tag(9, BYTES), tag(10, BYTES)
   local HEAD = '<c1Bc1I8c1I8c1I8' -- how an entry begins: version, time, and the numbers of its first and last change
   local FIRST_AT, LAST_AT, HEAD_SIZE = 13, 22, 29
   local BEGINS = BATCH_VERSION .. '\1' .. BATCH_NOW
@@ -86,7 +91,8 @@ do
   function batch_of(now_us, first, last, nonce, score, hand_over)
     local head = struct.pack(HEAD, BATCH_VERSION, 1, BATCH_NOW, now_us, BATCH_FIRST, first, BATCH_LAST, last)
     local claim = bytes(BATCH_NONCE, nonce) .. (score and double(BATCH_SCORE, score) or '')
-    return head .. claim .. bytes(BATCH_HAND_OVER, hand_over) .. bytes(BATCH_BY, BY) .. table.concat(changes) -- @rule who-asked-is-noted
+    local who = bytes(BATCH_BY, BY) .. bytes(BATCH_RELAY, RELAY) -- @rule who-asked-is-noted
+    return head .. claim .. bytes(BATCH_HAND_OVER, hand_over) .. who .. table.concat(changes)
   end
 
   -- The numbers of the first and the last change in an entry; 0 if it is not ours.

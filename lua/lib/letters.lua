@@ -25,7 +25,7 @@ local function bury(now_us) -- see 0027
     local id, r, envelope, reason, text, lapsed, kept_too = unpack(each)
     local name = kept_too and keep_letter(id, r, envelope, reason, text, now_us)
     if JOURNAL then
-      local why = reason == 'expired' and expires_is(r.expires) or reason_is(reason)
+      local why = reason == 'expired' and expires_is(r.expires) or reason_is(reason, text)
       local kind = reason == 'expired' and EXPIRED or DEAD -- @rule expired-noted-as-expired
       local letter = dead_id_is(name) -- @rule letter-noted
       local facts = nonce_is(lapsed) .. occurrence_is(r.occurrence) .. standing_is(r) .. received_is(r.received)

@@ -69,6 +69,7 @@ local function end_lease(id, nonce, verb, detail, r)
     keep(id, r.score, pack(r))
     if JOURNAL then
       local facts = nonce_is(nonce) .. standing_is(r) .. score_is(r.score)
+      if verb == 'nack' then facts = facts .. reason_is(nil, text) end -- @rule nack-tells-error
       note(BY_VERB[verb], id, facts .. received_is(text and 1))
     end
   else -- rescheduled: like the intent of a publisher, without a record, and with a score off our grid

@@ -124,7 +124,7 @@ class TopicCalls:
         page = await self._topics.dead_page(topic, limit=limit, cursor=request.page_token)
         wanted = _filter(request.filter)
         return pb.ListDeadLettersResponse(
-            dead_letters=[_dead_letter(topic, letter) for letter in page.letters if wanted(letter)],
+            dead_letters=[dead_letter(topic, letter) for letter in page.letters if wanted(letter)],
             next_page_token=page.cursor,
         )
 
@@ -135,7 +135,7 @@ class TopicCalls:
         if letter is None:
             raise TimerNotFound(f"topic {topic!r} has no dead letter {request.dead_id!r}")
         with_content = self._access.allows(AccessVerb.PAYLOAD, topic)
-        return pb.GetDeadLetterResponse(dead_letter=_dead_letter(topic, letter, with_content=with_content))
+        return pb.GetDeadLetterResponse(dead_letter=dead_letter(topic, letter, with_content=with_content))
 
     async def redrive(self, request: pb.RedriveDeadLettersRequest) -> pb.RedriveDeadLettersResponse:
         """Bring dead letters back to life. Raises `InvalidField`."""
@@ -275,7 +275,8 @@ def _topic(stats: TopicStats, dispatch: Dispatch) -> pb.Topic:
     )
 
 
-def _dead_letter(topic: str, letter: DeadLetter, *, with_content: bool = True) -> pb.DeadLetter:
+def dead_letter(topic: str, letter: DeadLetter, *, with_content: bool = True) -> pb.DeadLetter:
+    """Translate a dead letter; without its content if the caller may not see it."""
     content = Content.of(letter) if with_content else NO_CONTENT
     message = pb.DeadLetter(
         topic=topic,

@@ -64,6 +64,7 @@ from relay.client.handling.delivery import AckPolicy, Delivery, Nack, Reject, Re
 from relay.client.handling.middleware import CallNext, Middleware
 from relay.client.push.push_handlers import PushHandlers
 from relay.client.sync import SyncRelayClient
+from relay.client.timer_history import TimerEvent, TimerHistory, TimerNow, TimerStanding
 from relay.client.typed_topics import HandledTopic, SyncTypedTopic, TypedTopic
 
 __all__ = [
@@ -116,7 +117,11 @@ __all__ = [
     "SyncTypedTopic",
     "Timer",
     "TimerChange",
+    "TimerEvent",
+    "TimerHistory",
     "TimerInfo",
+    "TimerNow",
+    "TimerStanding",
     "TimerState",
     "TopicInfo",
     "TypedTopic",

@@ -8,7 +8,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
-from relay.client import arguments, connection_log, errors
+from relay.client import arguments, connection_log, errors, timer_history
 from relay.client.calls import batches, recurrence_calls, timer_calls
 from relay.client.calls.calendars import Calendars
 from relay.client.calls.change_values import OnConflict, TimerChange
@@ -29,6 +29,7 @@ from relay.client.credentials import Credentials
 from relay.client.signals import stop_signals
 from relay.client.stream.recurring_handlers import RecurringHandlers
 from relay.client.stream.runtime import Runtime
+from relay.client.timer_history import TimerHistory
 from relay.client.typed_topics import TypedTopic
 
 _T = TypeVar("_T")
@@ -249,6 +250,29 @@ class RelayClient(RecurringHandlers):
     async def get(self, topic: str, timer_id: str, *, timeout: float | None = None) -> Timer | None:
         """Read a timer with its payload. Returns None if it does not exist, and never raises `NotFound`."""
         return await self._run(timer_calls.get(topic, timer_id, self._limit(timeout)))
+
+    async def history(
+        self,
+        topic: str,
+        timer_id: str,
+        *,
+        page_size: int = 100,
+        page_token: str = "",
+        timeout: float | None = None,
+    ) -> TimerHistory:
+        """Tell a timer's life: how it stands, and what the topic's journal has of it, the newest first.
+
+        One page has about `page_size` events (1 to 500). It may have fewer, and even none, while there are
+        more: its `next_page_token` leads on, as `page_token`, until it is empty. Without a journal there are
+        no events, and `events_missing` says what to do. It is not an error if there is no such timer.
+
+        >>> life = await client.history("invoices", "invoice-42")
+        >>> for event in life.events:
+        ...     print(event.time, event.kind, event.relay, event.error)
+        """
+        return await self._run(
+            timer_history.history(topic, timer_id, page_size, page_token, self._limit(timeout))
+        )
 
     def list(
         self,

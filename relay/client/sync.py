@@ -9,7 +9,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Self, TypeVar, Unpack
 
-from relay.client import arguments
+from relay.client import arguments, timer_history
 from relay.client.calls import batches, recurrence_calls, timer_calls
 from relay.client.calls.calendars import SyncCalendars
 from relay.client.calls.change_values import OnConflict, TimerChange
@@ -27,6 +27,7 @@ from relay.client.calls.timer_values import (
 )
 from relay.client.calls.topics import SyncTopics
 from relay.client.credentials import Credentials
+from relay.client.timer_history import TimerHistory
 from relay.client.typed_topics import SyncTypedTopic
 
 _T = TypeVar("_T")
@@ -161,6 +162,18 @@ class SyncRelayClient:
     def get(self, topic: str, timer_id: str, *, timeout: float | None = None) -> Timer | None:
         """See `RelayClient.get`."""
         return self._run(timer_calls.get(topic, timer_id, self._limit(timeout)))
+
+    def history(
+        self,
+        topic: str,
+        timer_id: str,
+        *,
+        page_size: int = 100,
+        page_token: str = "",
+        timeout: float | None = None,
+    ) -> TimerHistory:
+        """See `RelayClient.history`."""
+        return self._run(timer_history.history(topic, timer_id, page_size, page_token, self._limit(timeout)))
 
     def list(
         self,

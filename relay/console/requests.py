@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from relay.api.access import Access
+from relay.api.history.calls import HistoryCalls
 from relay.api.looking.partitions import PartitionCalls
 from relay.api.looking.people import ActionCalls
 from relay.api.looking.searching import TimerSearches
@@ -41,6 +42,7 @@ class Desk:
 
     topics: TopicCalls
     timers: TimerCalls
+    history: HistoryCalls
     recurrences: RecurrenceCalls
     searches: TimerSearches
     partitions: PartitionCalls

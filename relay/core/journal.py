@@ -117,13 +117,23 @@ class Adoption(IntEnum):
     LEASE = 2
 
 
+MOST_OF_ERROR = 200
+"""The bytes of an error that a record has."""
+
+
+def in_short(error: str | bytes) -> str:
+    """What a record says of an error: its first 200 bytes of UTF-8, without a character that these cut."""
+    raw = error.encode(errors="surrogateescape") if isinstance(error, str) else error
+    return raw[:MOST_OF_ERROR].decode(errors="ignore")
+
+
 @dataclass(frozen=True, slots=True)
 class JournalRecord:
     """One thing that happened to one timer. Fields that its kind does not have are empty or 0.
 
     `hand_over` names the batch that went from one partition to another, see `HandOver`; a `dead_id` beside it
     says that it is a dead letter which did, and `previous_dead_id` what that was called before. `principal`
-    is who asked for it, where a person did and is known.
+    is who asked for it, where a person did and is known. `error` is what went wrong, in short (`in_short`).
 
     `nonce` is that of the lease that this is about, `occurrence` that of the first claim; CLAIMED has both.
     `attempts` and `claims` are the counts so far. `score` is when the timer is next claimed or its lease
@@ -151,6 +161,7 @@ class JournalRecord:
     hand_over: str = ""
     previous_dead_id: str = ""
     principal: str = ""
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +170,8 @@ class JournalBatch:
 
     `first` and `last` are the numbers of its records within the journal, from 1. `entry` is its place in the
     stream, from which reading goes on; in a topic of several partitions, each of which has a journal, the
-    partition's number follows, as in `1767225600000-0#3`.
+    partition's number follows, as in `1767225600000-0#3`. `relay` is what the relay is called that made the
+    call, empty where none did.
     """
 
     entry: str
@@ -167,6 +179,7 @@ class JournalBatch:
     first: int
     last: int
     records: tuple[JournalRecord, ...]
+    relay: str = ""
 
     @property
     def place(self) -> tuple[int, str]:

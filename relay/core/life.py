@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
-from relay.core.journal import Adoption, JournalRecord, RecordKind
+from relay.core.journal import Adoption, JournalRecord, RecordKind, in_short
 from relay.core.outcomes import NO_LIMITS, NOT_GIVEN, Limits, Reason, Verdict
 from relay.core.timers import NO_CONDITION, REPLACE, Change, Condition, Debounce, Intent, OnConflict
 
@@ -312,7 +312,8 @@ def _due_again(
     reason = fate(after, score, given.limits) if counts else None
     if reason is not None:
         return _dies(after, given, reason, error, nonce=given.nonce, received=True)
-    return Effect(after, Verdict.OK, _standing(after, kind, nonce=given.nonce, received=counts))
+    told = in_short(error) if kind is RecordKind.NACKED else ""
+    return Effect(after, Verdict.OK, _standing(after, kind, nonce=given.nonce, received=counts, error=told))
 
 
 def _reject(life: TimerLife, given: Given) -> Effect:
@@ -358,7 +359,9 @@ def _redrive(life: TimerLife | None, given: Given) -> Effect:
 def _dies(life: TimerLife, given: Given, reason: Reason, error: str = "", **facts: Any) -> Effect:
     """`facts` are the nonce of its last lease, and whether that was received."""
     expired = reason is Reason.EXPIRED
-    why: dict[str, Any] = {"expires": life.expires} if expired else {"reason": reason.value}
+    why: dict[str, Any] = {"expires": life.expires}
+    if not expired:
+        why = {"reason": reason.value, "error": in_short(error)}
     kind = RecordKind.EXPIRED if expired else RecordKind.DEAD
     record = _standing(life, kind, occurrence=life.occurrence, **facts, **why)
     kept = given.limits.keep and (given.limits.keep_expired or not expired)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from relay.core.dispatch import Dispatch, DispatchState, Promotion, Tidied
+from relay.core.history.events import HistoryPage
 from relay.core.outcomes import (
     NO_LIMITS,
     ClaimRequest,
@@ -148,8 +149,8 @@ class TimerStore(LeaseSource, Protocol):
         """Make timers due now, with the attempts that they had: RUN, GONE or IN_FLIGHT."""
         ...
 
-    async def get(self, topic: str, timer_id: str) -> StoredTimer | None:
-        """Return one timer with its payload."""
+    async def get(self, topic: str, timer_id: str, *, with_content: bool = True) -> StoredTimer | None:
+        """Return one timer with its payload; without it, also one whose content does not open here."""
         ...
 
     def cursor_at(self, instant: int) -> str:
@@ -362,6 +363,16 @@ class Forecasts(Protocol):
         ...
 
 
+class Histories(Protocol):
+    """Tells the lives of timers by journals. Errors are those of `TimerStore`."""
+
+    async def read(self, topic: str, timer_id: str, *, limit: int, cursor: str) -> HistoryPage:
+        """Read what the topic's journals have of a timer, the newest first: about `limit` events, and behind
+        the page that gave the `cursor`. What one call looks at is bounded, so a page may be empty and have a
+        cursor. Raises `InvalidField("page_token", …)`."""
+        ...
+
+
 def ignore_call(rank: int) -> None:
     """Watch without hearing calls for help."""
 
@@ -534,7 +545,7 @@ class Stores:
     them; without `moves` topics keep the partitions that they have; without `heartbeats` no relay leaves a
     partition to others; without `recurrences` there are none, and
     without `calendars` no rule can name any. Without `clocks` nobody looks whether a clock steps;
-    without `forecasts` nobody knows what falls due.
+    without `forecasts` nobody knows what falls due; without `histories` nobody reads journals.
     """
 
     timers: TimerStore
@@ -550,6 +561,7 @@ class Stores:
     calendars: CalendarStore | None = None
     clocks: ServerClocks | None = None
     forecasts: Forecasts | None = None
+    histories: Histories | None = None
 
     def source(self, policy: TopicPolicy) -> LeaseSource:
         """Where the deliveries of a topic of this policy come from."""

@@ -57,6 +57,7 @@ from relay.engine.recurring.recurrences import Recurrences
 from relay.engine.recurring.tickers import Tickers
 from relay.engine.redis_health import RedisHealth
 from relay.engine.relay_state import relay_state
+from relay.engine.timer_history import TimerHistories
 from relay.engine.topic_watch import TopicWatch
 from relay.engine.upkeep.janitor import Janitor
 from relay.engine.upkeep.mover import Mover
@@ -206,6 +207,9 @@ class Engine:
             )
             self._history = History(self._store, kept, self._partitioning, policies)
         self.forecasts = Forecasting(stores.forecasts, self.calendars, self._partitioning, computing)
+        self.timer_history = TimerHistories(
+            self._store, stores.topics, stores.histories, self._partitioning, policies
+        )
         self._draining = False
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:

@@ -1,4 +1,4 @@
-"""`TimerService`: schedule, cancel, run, get, list."""
+"""`TimerService`: schedule, cancel, run, get, list, and one timer's life."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from grpc.aio import ServicerContext
 
 from relay.api.access import Access
 from relay.api.call_time import CallTime
+from relay.api.history.calls import HistoryCalls
 from relay.api.timers import TimerCalls, trace_context
 from relay.engine.engine import Engine
 from relay.rpc.errors import answered_in_time
@@ -23,6 +24,7 @@ class TimerService(base.TimerServiceServicer):
     def __init__(self, engine: Engine, call_time: CallTime, access: Access | None = None) -> None:
         self.call_time = call_time
         self._timers = TimerCalls(engine, access)
+        self._histories = HistoryCalls(engine, access)
 
     @answered_in_time
     async def Schedule(self, request: pb.ScheduleRequest, context: Context) -> pb.ScheduleResponse:
@@ -62,6 +64,13 @@ class TimerService(base.TimerServiceServicer):
     async def ListTimers(self, request: pb.ListTimersRequest, context: Context) -> pb.ListTimersResponse:
         """Read one page of a topic's timers."""
         return await self._timers.list(request)
+
+    @answered_in_time
+    async def GetTimerHistory(
+        self, request: pb.GetTimerHistoryRequest, context: Context
+    ) -> pb.GetTimerHistoryResponse:
+        """Tell a page of a timer's life."""
+        return await self._histories.get(request)
 
 
 def _trace(context: Context) -> dict[str, str]:

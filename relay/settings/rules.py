@@ -33,6 +33,9 @@ _ANY_HOST = {"0.0.0.0", "::"}
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9_.-]+")
 
+MAX_RELAY_NAME = 253
+"""Characters, as many as a pod's name may have."""
+
 MAX_SOCKET_PATH = 107
 """Bytes of a Unix socket's path, a limit of the operating system (108 with the closing zero)."""
 
@@ -52,6 +55,13 @@ def topic(value: str) -> str:
 def prefix(value: str) -> str:
     """Check the first part of a key or channel, under the rules for topics."""
     return _checked(validate.name, value, "")
+
+
+def relay_name(value: str) -> str:
+    """Check what a relay is called. Raises `ValueError`."""
+    if value and not (len(value) <= MAX_RELAY_NAME and _HOST_NAME.fullmatch(value)):
+        raise ValueError("must be up to 253 letters, digits, '_', '.' and '-', or empty for the host's name")
+    return value
 
 
 def _checked(check: Callable[[str, str], str], value: str, subject: str) -> str:

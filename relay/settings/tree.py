@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, Secret, WithJsonSchema, model_validator
@@ -702,6 +703,12 @@ class Settings(BaseSettings):
     console: ConsoleSettings = ConsoleSettings()
     authentication: AuthenticationSettings = AuthenticationSettings()
     log: LogSettings = LogSettings()
+    name: Annotated[str, AfterValidator(rules.relay_name)] = field(
+        "",
+        "",
+        "What this relay is called in journals and in the action log: up to 253 "
+        "letters, digits, `_`, `.` and `-`. Empty: the name of its host, which in Kubernetes is the pod's.",
+    )
     call_timeout: Number = field(
         10.0,
         "seconds",
@@ -831,6 +838,11 @@ class Settings(BaseSettings):
         if self.serves_api:
             beyond_loopback("api", self.api.listen, self.api.tls, self.authentication, self.api.insecure)
         return self
+
+    @property
+    def called(self) -> str:
+        """What this relay is called in journals and in the action log."""
+        return self.name or "-".join(platform.node().split())
 
     @property
     def serves_api(self) -> bool:

@@ -150,10 +150,10 @@ class MemoryStore:
             if isinstance(effect.answer, Change)
         ]
 
-    async def get(self, topic: str, timer_id: str) -> StoredTimer | None:
+    async def get(self, topic: str, timer_id: str, *, with_content: bool = True) -> StoredTimer | None:
         """See `TimerStore.get`."""
         entry = self._entries(topic).get(timer_id)
-        return _stored(entry, content=True) if entry else None
+        return _stored(entry, content=with_content) if entry else None
 
     async def claim(self, topic: str, request: ClaimRequest) -> Claim:
         """See `TimerStore.claim`."""

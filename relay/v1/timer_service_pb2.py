@@ -23,10 +23,13 @@ _sym_db = _symbol_database.Default()
 
 
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
+from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from relay.v1 import timer_pb2 as relay_dot_v1_dot_timer__pb2
+from relay.v1 import timer_history_pb2 as relay_dot_v1_dot_timer__history__pb2
+from relay.v1 import topic_service_pb2 as relay_dot_v1_dot_topic__service__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1crelay/v1/timer_service.proto\x12\x08relay.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x14relay/v1/timer.proto\"\xc2\x01\n\x0fScheduleRequest\x12\"\n\x05timer\x18\x01 \x01(\x0b\x32\x13.relay.v1.TimerSpec\x12$\n\x04mode\x18\x02 \x01(\x0e\x32\x16.relay.v1.ScheduleMode\x12&\n\tcondition\x18\x03 \x01(\x0b\x32\x13.relay.v1.Condition\x12)\n\x0bon_conflict\x18\x04 \x01(\x0e\x32\x14.relay.v1.OnConflict\x12\x12\n\ndurability\x18\x05 \x01(\t\"\x99\x01\n\x10ScheduleResponse\x12\x1e\n\x05timer\x18\x01 \x01(\x0b\x32\x0f.relay.v1.Timer\x12\x10\n\x08replaced\x18\x02 \x01(\x08\x12&\n\x06result\x18\x03 \x01(\x0e\x32\x16.relay.v1.ChangeResult\x12\x1a\n\x12\x64\x65livery_under_way\x18\x04 \x01(\x08\x12\x0f\n\x07reached\x18\x05 \x01(\t\"\xa0\x01\n\x14ScheduleBatchRequest\x12#\n\x06timers\x18\x01 \x03(\x0b\x32\x13.relay.v1.TimerSpec\x12$\n\x04mode\x18\x02 \x01(\x0e\x32\x16.relay.v1.ScheduleMode\x12)\n\x0bon_conflict\x18\x03 \x01(\x0e\x32\x14.relay.v1.OnConflict\x12\x12\n\ndurability\x18\x04 \x01(\t\"B\n\x15ScheduleBatchResponse\x12)\n\x07results\x18\x01 \x03(\x0b\x32\x18.relay.v1.ScheduleResult\"q\n\x0eScheduleResult\x12/\n\tscheduled\x18\x01 \x01(\x0b\x32\x1a.relay.v1.ScheduleResponseH\x00\x12$\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x13.relay.v1.ItemErrorH\x00\x42\x08\n\x06result\"I\n\tItemError\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\r\n\x05\x66ield\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\t\"\xf7\x03\n\x16ScheduleColumnsRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\ttimer_ids\x18\x02 \x03(\t\x12\x10\n\x08payloads\x18\x03 \x03(\x0c\x12\x14\n\x0c\x64ue_times_us\x18\x04 \x03(\x03\x12\x11\n\tdelays_us\x18\x05 \x03(\x03\x12>\n\x07headers\x18\x06 \x03(\x0b\x32-.relay.v1.ScheduleColumnsRequest.HeadersEntry\x12\x14\n\x0c\x63ontent_type\x18\x07 \x01(\t\x12$\n\x04mode\x18\x08 \x01(\x0e\x32\x16.relay.v1.ScheduleMode\x12)\n\x0bon_conflict\x18\t \x01(\x0e\x32\x14.relay.v1.OnConflict\x12+\n\x08\x64\x65\x62ounce\x18\n \x01(\x0b\x32\x19.google.protobuf.Duration\x12*\n\x07\x61t_most\x18\x0b \x01(\x0b\x32\x19.google.protobuf.Duration\x12)\n\x06spread\x18\x0c \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x12\n\ndurability\x18\r \x01(\t\x12\x11\n\tseal_with\x18\x0e \x03(\t\x1a.\n\x0cHeadersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x8a\x02\n\x17ScheduleColumnsResponse\x12\x14\n\x0c\x64ue_times_us\x18\x01 \x03(\x03\x12\'\n\x07results\x18\x02 \x03(\x0e\x32\x16.relay.v1.ChangeResult\x12=\n\x06\x65rrors\x18\x03 \x03(\x0b\x32-.relay.v1.ScheduleColumnsResponse.ErrorsEntry\x12\x1c\n\x14\x64\x65liveries_under_way\x18\x04 \x03(\r\x12\x0f\n\x07reached\x18\x05 \x01(\t\x1a\x42\n\x0b\x45rrorsEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\"\n\x05value\x18\x02 \x01(\x0b\x32\x13.relay.v1.ItemError:\x02\x38\x01\"l\n\rCancelRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08timer_id\x18\x02 \x01(\t\x12&\n\tcondition\x18\x03 \x01(\x0b\x32\x13.relay.v1.Condition\x12\x12\n\ndurability\x18\x04 \x01(\t\"\x89\x01\n\x0e\x43\x61ncelResponse\x12\x11\n\tcancelled\x18\x01 \x01(\x08\x12&\n\x06result\x18\x02 \x01(\x0e\x32\x16.relay.v1.ChangeResult\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x1a\n\x12\x64\x65livery_under_way\x18\x04 \x01(\x08\x12\x0f\n\x07reached\x18\x05 \x01(\t\"T\n\x0fRunTimerRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08timer_id\x18\x02 \x01(\t\x12\x12\n\ndurability\x18\x03 \x01(\t\x12\x0c\n\x04note\x18\x04 \x01(\t\"g\n\x10RunTimerResponse\x12&\n\x06result\x18\x01 \x01(\x0e\x32\x16.relay.v1.ChangeResult\x12\x1a\n\x12\x64\x65livery_under_way\x18\x02 \x01(\x08\x12\x0f\n\x07reached\x18\x03 \x01(\t\"2\n\x0fGetTimerRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08timer_id\x18\x02 \x01(\t\"2\n\x10GetTimerResponse\x12\x1e\n\x05timer\x18\x01 \x01(\x0b\x32\x0f.relay.v1.Timer\"n\n\x11ListTimersRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12#\n\x05state\x18\x02 \x01(\x0e\x32\x14.relay.v1.TimerState\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\"N\n\x12ListTimersResponse\x12\x1f\n\x06timers\x18\x01 \x03(\x0b\x32\x0f.relay.v1.Timer\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t*b\n\x0cScheduleMode\x12\x1d\n\x19SCHEDULE_MODE_UNSPECIFIED\x10\x00\x12\x19\n\x15SCHEDULE_MODE_REPLACE\x10\x01\x12\x18\n\x14SCHEDULE_MODE_CREATE\x10\x02*\x9d\x01\n\nOnConflict\x12\x1b\n\x17ON_CONFLICT_UNSPECIFIED\x10\x00\x12\x17\n\x13ON_CONFLICT_REPLACE\x10\x01\x12\x1d\n\x19ON_CONFLICT_KEEP_EARLIEST\x10\x02\x12\x1b\n\x17ON_CONFLICT_KEEP_LATEST\x10\x03\x12\x1d\n\x19ON_CONFLICT_KEEP_EXISTING\x10\x04\x32\x87\x04\n\x0cTimerService\x12\x41\n\x08Schedule\x12\x19.relay.v1.ScheduleRequest\x1a\x1a.relay.v1.ScheduleResponse\x12P\n\rScheduleBatch\x12\x1e.relay.v1.ScheduleBatchRequest\x1a\x1f.relay.v1.ScheduleBatchResponse\x12V\n\x0fScheduleColumns\x12 .relay.v1.ScheduleColumnsRequest\x1a!.relay.v1.ScheduleColumnsResponse\x12\x41\n\x08RunTimer\x12\x19.relay.v1.RunTimerRequest\x1a\x1a.relay.v1.RunTimerResponse\x12;\n\x06\x43\x61ncel\x12\x17.relay.v1.CancelRequest\x1a\x18.relay.v1.CancelResponse\x12\x41\n\x08GetTimer\x12\x19.relay.v1.GetTimerRequest\x1a\x1a.relay.v1.GetTimerResponse\x12G\n\nListTimers\x12\x1b.relay.v1.ListTimersRequest\x1a\x1c.relay.v1.ListTimersResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1crelay/v1/timer_service.proto\x12\x08relay.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14relay/v1/timer.proto\x1a\x1crelay/v1/timer_history.proto\x1a\x1crelay/v1/topic_service.proto\"\xc2\x01\n\x0fScheduleRequest\x12\"\n\x05timer\x18\x01 \x01(\x0b\x32\x13.relay.v1.TimerSpec\x12$\n\x04mode\x18\x02 \x01(\x0e\x32\x16.relay.v1.ScheduleMode\x12&\n\tcondition\x18\x03 \x01(\x0b\x32\x13.relay.v1.Condition\x12)\n\x0bon_conflict\x18\x04 \x01(\x0e\x32\x14.relay.v1.OnConflict\x12\x12\n\ndurability\x18\x05 \x01(\t\"\x99\x01\n\x10ScheduleResponse\x12\x1e\n\x05timer\x18\x01 \x01(\x0b\x32\x0f.relay.v1.Timer\x12\x10\n\x08replaced\x18\x02 \x01(\x08\x12&\n\x06result\x18\x03 \x01(\x0e\x32\x16.relay.v1.ChangeResult\x12\x1a\n\x12\x64\x65livery_under_way\x18\x04 \x01(\x08\x12\x0f\n\x07reached\x18\x05 \x01(\t\"\xa0\x01\n\x14ScheduleBatchRequest\x12#\n\x06timers\x18\x01 \x03(\x0b\x32\x13.relay.v1.TimerSpec\x12$\n\x04mode\x18\x02 \x01(\x0e\x32\x16.relay.v1.ScheduleMode\x12)\n\x0bon_conflict\x18\x03 \x01(\x0e\x32\x14.relay.v1.OnConflict\x12\x12\n\ndurability\x18\x04 \x01(\t\"B\n\x15ScheduleBatchResponse\x12)\n\x07results\x18\x01 \x03(\x0b\x32\x18.relay.v1.ScheduleResult\"q\n\x0eScheduleResult\x12/\n\tscheduled\x18\x01 \x01(\x0b\x32\x1a.relay.v1.ScheduleResponseH\x00\x12$\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x13.relay.v1.ItemErrorH\x00\x42\x08\n\x06result\"I\n\tItemError\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\r\n\x05\x66ield\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\t\"\xf7\x03\n\x16ScheduleColumnsRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\ttimer_ids\x18\x02 \x03(\t\x12\x10\n\x08payloads\x18\x03 \x03(\x0c\x12\x14\n\x0c\x64ue_times_us\x18\x04 \x03(\x03\x12\x11\n\tdelays_us\x18\x05 \x03(\x03\x12>\n\x07headers\x18\x06 \x03(\x0b\x32-.relay.v1.ScheduleColumnsRequest.HeadersEntry\x12\x14\n\x0c\x63ontent_type\x18\x07 \x01(\t\x12$\n\x04mode\x18\x08 \x01(\x0e\x32\x16.relay.v1.ScheduleMode\x12)\n\x0bon_conflict\x18\t \x01(\x0e\x32\x14.relay.v1.OnConflict\x12+\n\x08\x64\x65\x62ounce\x18\n \x01(\x0b\x32\x19.google.protobuf.Duration\x12*\n\x07\x61t_most\x18\x0b \x01(\x0b\x32\x19.google.protobuf.Duration\x12)\n\x06spread\x18\x0c \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x12\n\ndurability\x18\r \x01(\t\x12\x11\n\tseal_with\x18\x0e \x03(\t\x1a.\n\x0cHeadersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x8a\x02\n\x17ScheduleColumnsResponse\x12\x14\n\x0c\x64ue_times_us\x18\x01 \x03(\x03\x12\'\n\x07results\x18\x02 \x03(\x0e\x32\x16.relay.v1.ChangeResult\x12=\n\x06\x65rrors\x18\x03 \x03(\x0b\x32-.relay.v1.ScheduleColumnsResponse.ErrorsEntry\x12\x1c\n\x14\x64\x65liveries_under_way\x18\x04 \x03(\r\x12\x0f\n\x07reached\x18\x05 \x01(\t\x1a\x42\n\x0b\x45rrorsEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\"\n\x05value\x18\x02 \x01(\x0b\x32\x13.relay.v1.ItemError:\x02\x38\x01\"l\n\rCancelRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08timer_id\x18\x02 \x01(\t\x12&\n\tcondition\x18\x03 \x01(\x0b\x32\x13.relay.v1.Condition\x12\x12\n\ndurability\x18\x04 \x01(\t\"\x89\x01\n\x0e\x43\x61ncelResponse\x12\x11\n\tcancelled\x18\x01 \x01(\x08\x12&\n\x06result\x18\x02 \x01(\x0e\x32\x16.relay.v1.ChangeResult\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x1a\n\x12\x64\x65livery_under_way\x18\x04 \x01(\x08\x12\x0f\n\x07reached\x18\x05 \x01(\t\"T\n\x0fRunTimerRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08timer_id\x18\x02 \x01(\t\x12\x12\n\ndurability\x18\x03 \x01(\t\x12\x0c\n\x04note\x18\x04 \x01(\t\"g\n\x10RunTimerResponse\x12&\n\x06result\x18\x01 \x01(\x0e\x32\x16.relay.v1.ChangeResult\x12\x1a\n\x12\x64\x65livery_under_way\x18\x02 \x01(\x08\x12\x0f\n\x07reached\x18\x03 \x01(\t\"2\n\x0fGetTimerRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08timer_id\x18\x02 \x01(\t\"2\n\x10GetTimerResponse\x12\x1e\n\x05timer\x18\x01 \x01(\x0b\x32\x0f.relay.v1.Timer\"n\n\x11ListTimersRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12#\n\x05state\x18\x02 \x01(\x0e\x32\x14.relay.v1.TimerState\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\"N\n\x12ListTimersResponse\x12\x1f\n\x06timers\x18\x01 \x03(\x0b\x32\x0f.relay.v1.Timer\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"`\n\x16GetTimerHistoryRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08timer_id\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\"\xce\x02\n\x17GetTimerHistoryResponse\x12)\n\x08standing\x18\x01 \x01(\x0e\x32\x17.relay.v1.TimerStanding\x12\x1e\n\x05timer\x18\x02 \x01(\x0b\x32\x0f.relay.v1.Timer\x12*\n\x0c\x64\x65\x61\x64_letters\x18\x03 \x03(\x0b\x32\x14.relay.v1.DeadLetter\x12.\n\nas_of_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x35\n\x11paused_until_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12$\n\x06\x65vents\x18\x06 \x03(\x0b\x32\x14.relay.v1.TimerEvent\x12\x17\n\x0fnext_page_token\x18\x07 \x01(\t\x12\x16\n\x0e\x65vents_missing\x18\x08 \x01(\t*b\n\x0cScheduleMode\x12\x1d\n\x19SCHEDULE_MODE_UNSPECIFIED\x10\x00\x12\x19\n\x15SCHEDULE_MODE_REPLACE\x10\x01\x12\x18\n\x14SCHEDULE_MODE_CREATE\x10\x02*\x9d\x01\n\nOnConflict\x12\x1b\n\x17ON_CONFLICT_UNSPECIFIED\x10\x00\x12\x17\n\x13ON_CONFLICT_REPLACE\x10\x01\x12\x1d\n\x19ON_CONFLICT_KEEP_EARLIEST\x10\x02\x12\x1b\n\x17ON_CONFLICT_KEEP_LATEST\x10\x03\x12\x1d\n\x19ON_CONFLICT_KEEP_EXISTING\x10\x04\x32\xdf\x04\n\x0cTimerService\x12\x41\n\x08Schedule\x12\x19.relay.v1.ScheduleRequest\x1a\x1a.relay.v1.ScheduleResponse\x12P\n\rScheduleBatch\x12\x1e.relay.v1.ScheduleBatchRequest\x1a\x1f.relay.v1.ScheduleBatchResponse\x12V\n\x0fScheduleColumns\x12 .relay.v1.ScheduleColumnsRequest\x1a!.relay.v1.ScheduleColumnsResponse\x12\x41\n\x08RunTimer\x12\x19.relay.v1.RunTimerRequest\x1a\x1a.relay.v1.RunTimerResponse\x12;\n\x06\x43\x61ncel\x12\x17.relay.v1.CancelRequest\x1a\x18.relay.v1.CancelResponse\x12\x41\n\x08GetTimer\x12\x19.relay.v1.GetTimerRequest\x1a\x1a.relay.v1.GetTimerResponse\x12G\n\nListTimers\x12\x1b.relay.v1.ListTimersRequest\x1a\x1c.relay.v1.ListTimersResponse\x12V\n\x0fGetTimerHistory\x12 .relay.v1.GetTimerHistoryRequest\x1a!.relay.v1.GetTimerHistoryResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,46 +40,50 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SCHEDULECOLUMNSREQUEST_HEADERSENTRY']._serialized_options = b'8\001'
   _globals['_SCHEDULECOLUMNSRESPONSE_ERRORSENTRY']._loaded_options = None
   _globals['_SCHEDULECOLUMNSRESPONSE_ERRORSENTRY']._serialized_options = b'8\001'
-  _globals['_SCHEDULEMODE']._serialized_start=2382
-  _globals['_SCHEDULEMODE']._serialized_end=2480
-  _globals['_ONCONFLICT']._serialized_start=2483
-  _globals['_ONCONFLICT']._serialized_end=2640
-  _globals['_SCHEDULEREQUEST']._serialized_start=97
-  _globals['_SCHEDULEREQUEST']._serialized_end=291
-  _globals['_SCHEDULERESPONSE']._serialized_start=294
-  _globals['_SCHEDULERESPONSE']._serialized_end=447
-  _globals['_SCHEDULEBATCHREQUEST']._serialized_start=450
-  _globals['_SCHEDULEBATCHREQUEST']._serialized_end=610
-  _globals['_SCHEDULEBATCHRESPONSE']._serialized_start=612
-  _globals['_SCHEDULEBATCHRESPONSE']._serialized_end=678
-  _globals['_SCHEDULERESULT']._serialized_start=680
-  _globals['_SCHEDULERESULT']._serialized_end=793
-  _globals['_ITEMERROR']._serialized_start=795
-  _globals['_ITEMERROR']._serialized_end=868
-  _globals['_SCHEDULECOLUMNSREQUEST']._serialized_start=871
-  _globals['_SCHEDULECOLUMNSREQUEST']._serialized_end=1374
-  _globals['_SCHEDULECOLUMNSREQUEST_HEADERSENTRY']._serialized_start=1328
-  _globals['_SCHEDULECOLUMNSREQUEST_HEADERSENTRY']._serialized_end=1374
-  _globals['_SCHEDULECOLUMNSRESPONSE']._serialized_start=1377
-  _globals['_SCHEDULECOLUMNSRESPONSE']._serialized_end=1643
-  _globals['_SCHEDULECOLUMNSRESPONSE_ERRORSENTRY']._serialized_start=1577
-  _globals['_SCHEDULECOLUMNSRESPONSE_ERRORSENTRY']._serialized_end=1643
-  _globals['_CANCELREQUEST']._serialized_start=1645
-  _globals['_CANCELREQUEST']._serialized_end=1753
-  _globals['_CANCELRESPONSE']._serialized_start=1756
-  _globals['_CANCELRESPONSE']._serialized_end=1893
-  _globals['_RUNTIMERREQUEST']._serialized_start=1895
-  _globals['_RUNTIMERREQUEST']._serialized_end=1979
-  _globals['_RUNTIMERRESPONSE']._serialized_start=1981
-  _globals['_RUNTIMERRESPONSE']._serialized_end=2084
-  _globals['_GETTIMERREQUEST']._serialized_start=2086
-  _globals['_GETTIMERREQUEST']._serialized_end=2136
-  _globals['_GETTIMERRESPONSE']._serialized_start=2138
-  _globals['_GETTIMERRESPONSE']._serialized_end=2188
-  _globals['_LISTTIMERSREQUEST']._serialized_start=2190
-  _globals['_LISTTIMERSREQUEST']._serialized_end=2300
-  _globals['_LISTTIMERSRESPONSE']._serialized_start=2302
-  _globals['_LISTTIMERSRESPONSE']._serialized_end=2380
-  _globals['_TIMERSERVICE']._serialized_start=2643
-  _globals['_TIMERSERVICE']._serialized_end=3162
+  _globals['_SCHEDULEMODE']._serialized_start=2910
+  _globals['_SCHEDULEMODE']._serialized_end=3008
+  _globals['_ONCONFLICT']._serialized_start=3011
+  _globals['_ONCONFLICT']._serialized_end=3168
+  _globals['_SCHEDULEREQUEST']._serialized_start=190
+  _globals['_SCHEDULEREQUEST']._serialized_end=384
+  _globals['_SCHEDULERESPONSE']._serialized_start=387
+  _globals['_SCHEDULERESPONSE']._serialized_end=540
+  _globals['_SCHEDULEBATCHREQUEST']._serialized_start=543
+  _globals['_SCHEDULEBATCHREQUEST']._serialized_end=703
+  _globals['_SCHEDULEBATCHRESPONSE']._serialized_start=705
+  _globals['_SCHEDULEBATCHRESPONSE']._serialized_end=771
+  _globals['_SCHEDULERESULT']._serialized_start=773
+  _globals['_SCHEDULERESULT']._serialized_end=886
+  _globals['_ITEMERROR']._serialized_start=888
+  _globals['_ITEMERROR']._serialized_end=961
+  _globals['_SCHEDULECOLUMNSREQUEST']._serialized_start=964
+  _globals['_SCHEDULECOLUMNSREQUEST']._serialized_end=1467
+  _globals['_SCHEDULECOLUMNSREQUEST_HEADERSENTRY']._serialized_start=1421
+  _globals['_SCHEDULECOLUMNSREQUEST_HEADERSENTRY']._serialized_end=1467
+  _globals['_SCHEDULECOLUMNSRESPONSE']._serialized_start=1470
+  _globals['_SCHEDULECOLUMNSRESPONSE']._serialized_end=1736
+  _globals['_SCHEDULECOLUMNSRESPONSE_ERRORSENTRY']._serialized_start=1670
+  _globals['_SCHEDULECOLUMNSRESPONSE_ERRORSENTRY']._serialized_end=1736
+  _globals['_CANCELREQUEST']._serialized_start=1738
+  _globals['_CANCELREQUEST']._serialized_end=1846
+  _globals['_CANCELRESPONSE']._serialized_start=1849
+  _globals['_CANCELRESPONSE']._serialized_end=1986
+  _globals['_RUNTIMERREQUEST']._serialized_start=1988
+  _globals['_RUNTIMERREQUEST']._serialized_end=2072
+  _globals['_RUNTIMERRESPONSE']._serialized_start=2074
+  _globals['_RUNTIMERRESPONSE']._serialized_end=2177
+  _globals['_GETTIMERREQUEST']._serialized_start=2179
+  _globals['_GETTIMERREQUEST']._serialized_end=2229
+  _globals['_GETTIMERRESPONSE']._serialized_start=2231
+  _globals['_GETTIMERRESPONSE']._serialized_end=2281
+  _globals['_LISTTIMERSREQUEST']._serialized_start=2283
+  _globals['_LISTTIMERSREQUEST']._serialized_end=2393
+  _globals['_LISTTIMERSRESPONSE']._serialized_start=2395
+  _globals['_LISTTIMERSRESPONSE']._serialized_end=2473
+  _globals['_GETTIMERHISTORYREQUEST']._serialized_start=2475
+  _globals['_GETTIMERHISTORYREQUEST']._serialized_end=2571
+  _globals['_GETTIMERHISTORYRESPONSE']._serialized_start=2574
+  _globals['_GETTIMERHISTORYRESPONSE']._serialized_end=2908
+  _globals['_TIMERSERVICE']._serialized_start=3171
+  _globals['_TIMERSERVICE']._serialized_end=3778
 # @@protoc_insertion_point(module_scope)

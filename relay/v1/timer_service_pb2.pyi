@@ -1,7 +1,10 @@
 import datetime
 
 from google.protobuf import duration_pb2 as _duration_pb2
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from relay.v1 import timer_pb2 as _timer_pb2
+from relay.v1 import timer_history_pb2 as _timer_history_pb2
+from relay.v1 import topic_service_pb2 as _topic_service_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -240,3 +243,35 @@ class ListTimersResponse(_message.Message):
     timers: _containers.RepeatedCompositeFieldContainer[_timer_pb2.Timer]
     next_page_token: str
     def __init__(self, timers: _Optional[_Iterable[_Union[_timer_pb2.Timer, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+
+class GetTimerHistoryRequest(_message.Message):
+    __slots__ = ("topic", "timer_id", "page_size", "page_token")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    TIMER_ID_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    timer_id: str
+    page_size: int
+    page_token: str
+    def __init__(self, topic: _Optional[str] = ..., timer_id: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+
+class GetTimerHistoryResponse(_message.Message):
+    __slots__ = ("standing", "timer", "dead_letters", "as_of_time", "paused_until_time", "events", "next_page_token", "events_missing")
+    STANDING_FIELD_NUMBER: _ClassVar[int]
+    TIMER_FIELD_NUMBER: _ClassVar[int]
+    DEAD_LETTERS_FIELD_NUMBER: _ClassVar[int]
+    AS_OF_TIME_FIELD_NUMBER: _ClassVar[int]
+    PAUSED_UNTIL_TIME_FIELD_NUMBER: _ClassVar[int]
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    EVENTS_MISSING_FIELD_NUMBER: _ClassVar[int]
+    standing: _timer_history_pb2.TimerStanding
+    timer: _timer_pb2.Timer
+    dead_letters: _containers.RepeatedCompositeFieldContainer[_topic_service_pb2.DeadLetter]
+    as_of_time: _timestamp_pb2.Timestamp
+    paused_until_time: _timestamp_pb2.Timestamp
+    events: _containers.RepeatedCompositeFieldContainer[_timer_history_pb2.TimerEvent]
+    next_page_token: str
+    events_missing: str
+    def __init__(self, standing: _Optional[_Union[_timer_history_pb2.TimerStanding, str]] = ..., timer: _Optional[_Union[_timer_pb2.Timer, _Mapping]] = ..., dead_letters: _Optional[_Iterable[_Union[_topic_service_pb2.DeadLetter, _Mapping]]] = ..., as_of_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., paused_until_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., events: _Optional[_Iterable[_Union[_timer_history_pb2.TimerEvent, _Mapping]]] = ..., next_page_token: _Optional[str] = ..., events_missing: _Optional[str] = ...) -> None: ...

@@ -92,6 +92,11 @@ class TimerServiceStub(object):
                 request_serializer=relay_dot_v1_dot_timer__service__pb2.ListTimersRequest.SerializeToString,
                 response_deserializer=relay_dot_v1_dot_timer__service__pb2.ListTimersResponse.FromString,
                 _registered_method=True)
+        self.GetTimerHistory = channel.unary_unary(
+                '/relay.v1.TimerService/GetTimerHistory',
+                request_serializer=relay_dot_v1_dot_timer__service__pb2.GetTimerHistoryRequest.SerializeToString,
+                response_deserializer=relay_dot_v1_dot_timer__service__pb2.GetTimerHistoryResponse.FromString,
+                _registered_method=True)
 
 
 class TimerServiceServicer(object):
@@ -178,6 +183,14 @@ class TimerServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetTimerHistory(self, request, context):
+        """GetTimerHistory tells a timer's life: how it stands, and what the topic's journal has of it, the newest first. It is
+        no error if there is no such timer. One call looks at a bounded part of the journal.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TimerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -215,6 +228,11 @@ def add_TimerServiceServicer_to_server(servicer, server):
                     servicer.ListTimers,
                     request_deserializer=relay_dot_v1_dot_timer__service__pb2.ListTimersRequest.FromString,
                     response_serializer=relay_dot_v1_dot_timer__service__pb2.ListTimersResponse.SerializeToString,
+            ),
+            'GetTimerHistory': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetTimerHistory,
+                    request_deserializer=relay_dot_v1_dot_timer__service__pb2.GetTimerHistoryRequest.FromString,
+                    response_serializer=relay_dot_v1_dot_timer__service__pb2.GetTimerHistoryResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -429,6 +447,33 @@ class TimerService(object):
             '/relay.v1.TimerService/ListTimers',
             relay_dot_v1_dot_timer__service__pb2.ListTimersRequest.SerializeToString,
             relay_dot_v1_dot_timer__service__pb2.ListTimersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetTimerHistory(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/relay.v1.TimerService/GetTimerHistory',
+            relay_dot_v1_dot_timer__service__pb2.GetTimerHistoryRequest.SerializeToString,
+            relay_dot_v1_dot_timer__service__pb2.GetTimerHistoryResponse.FromString,
             options,
             channel_credentials,
             insecure,

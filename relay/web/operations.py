@@ -12,6 +12,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from relay.api.deliveries import Consumers, Taken
+from relay.api.history.calls import HistoryCalls
 from relay.api.recurring.calendars import CalendarCalls
 from relay.api.recurring.calls import RecurrenceCalls
 from relay.api.timers import TimerCalls
@@ -31,6 +32,7 @@ class Calls:
     recurrences: RecurrenceCalls
     calendars: CalendarCalls
     consumers: Consumers
+    histories: HistoryCalls
 
 
 @dataclass(slots=True)

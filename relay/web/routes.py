@@ -15,6 +15,7 @@ from relay.api.access import Access
 from relay.api.call_time import CallTime
 from relay.api.deliveries import Consumers
 from relay.api.errors import INTERNAL, kind
+from relay.api.history.calls import HistoryCalls
 from relay.api.recurring.calendars import CalendarCalls
 from relay.api.recurring.calls import RecurrenceCalls
 from relay.api.timers import TimerCalls, trace_context
@@ -72,6 +73,7 @@ class JsonApi:
             RecurrenceCalls(engine, access),
             CalendarCalls(engine, access),
             Consumers(engine, access),
+            HistoryCalls(engine, access),
         )
         self._measure = measure
         self._call_time = call_time

@@ -103,6 +103,17 @@ async def get(calls: Calls, call: ApiCall) -> Answer:
     return Answer({"timer": forms.with_message(value["timer"], answer.timer.payload)})
 
 
+async def history(calls: Calls, call: ApiCall) -> Answer:
+    """Read a page of a timer's life."""
+    request = service.GetTimerHistoryRequest(topic=call.path["topic"], timer_id=call.path["timer_id"])
+    call.read_query(request)
+    answer = await calls.histories.get(request)
+    value = forms.write(answer)
+    for found in (value.get("timer") or {}, *value["dead_letters"]):
+        forms.drop_content(found)
+    return Answer(value)
+
+
 async def page(calls: Calls, call: ApiCall) -> Answer:
     """Read one page of a topic."""
     request = service.ListTimersRequest(topic=call.path["topic"])
@@ -161,6 +172,14 @@ OPERATIONS = (
         problems=REFUSED,
     ),
     Operation("GET", ONE, get, "Read a timer with its payload.", service.GetTimerResponse, problems=(404,)),
+    Operation(
+        "GET",
+        f"{ONE}/history",
+        history,
+        "Read a timer's life: how it stands, and what the topic's journal has of it, the newest first.",
+        service.GetTimerHistoryResponse,
+        query=dict.fromkeys(("page_size", "page_token"), service.GetTimerHistoryRequest),
+    ),
     Operation(
         "DELETE",
         ONE,

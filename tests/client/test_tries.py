@@ -211,7 +211,7 @@ def test_a_change_that_may_stand_is_not_told_as_one_that_was_refused(world: Worl
 def test_which_calls_change_something() -> None:
     reading = {method.name for method in METHODS if not method.changes}
     assert reading == {
-        *("GetTimer", "ListTimers"),
+        *("GetTimer", "ListTimers", "GetTimerHistory"),
         *("ListTopics", "GetTopic", "Forecast", "ListDeadLetters", "GetDeadLetter"),
         *("GetRecurrence", "ListRecurrences", "PreviewRecurrence", "GetRecurrenceHistory"),
         *("GetCalendar", "ListCalendars"),

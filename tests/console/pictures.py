@@ -16,6 +16,7 @@ PICTURES = {
     "topic": "/topic?topic=orders&ahead=day",
     "timers": "/timers?topic=orders&prefix=order-40",
     "timer": "/timer?topic=orders&id=order-4711",
+    "life": "/timer?topic=mails&id=mail-0",
     "dead-letters": "/dead?topic=mails",
     "recurrence": "/recurrence?topic=reports&id=daily",
     "people": "/people",

@@ -27,6 +27,7 @@ OPENED = {
     "/topic/resume": "?topic=invoices",
     "/timers": "?topic=orders&prefix=order-40",
     "/timer": "?topic=orders&id=order-4711",
+    "/timer/life": "?topic=mails&id=mail-0",
     "/timer/run": "?topic=orders&id=order-4711",
     "/timer/move": "?topic=orders&id=order-4711",
     "/timer/cancel": "?topic=orders&id=order-4711",

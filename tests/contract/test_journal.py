@@ -154,6 +154,24 @@ async def test_claimed_again(journal: Subject) -> None:
     assert await journal.journal_since() == [claimed(nonce=N2, score=DEADLINE + 10, attempts=1, claims=2)]
 
 
+async def test_errors_are_told_in_short(journal: Subject) -> None:
+    """A failed attempt and a death say what went wrong, in 200 bytes: a character that these cut is left
+    out. What a relay gives back has not failed."""
+    await leased(journal, "a", "b", "c")
+    long = "ä" * 99 + "abä"
+    await journal.settle("a", N1, Verb.NACK, retry_after=0, error=long)
+    await journal.settle("b", N1, Verb.REJECT, error="no such customer")
+    await journal.settle("c", N1, Verb.RELEASE, received=True)
+    told = [(record.kind.name, record.error) for record in await journal.journal_since()]
+    assert told == [("NACKED", "ä" * 99 + "ab"), ("DEAD", "no such customer"), ("RELEASED", "")]
+    journal.now = NOW + 10
+    assert await journal.claimed(N2) == ["a", "c"]
+    await journal.journal_since()
+    await journal.settle("a", N2, Verb.NACK, retry_after=0, error="ä" * 99 + "aä", limits=ONCE)
+    (died,) = await journal.journal_since()
+    assert (died.kind, died.reason, died.error) == (RecordKind.DEAD, "attempts", "ä" * 99 + "a")
+
+
 @pytest.mark.parametrize("received", [False, True])
 async def test_claimed_after_a_lapse(journal: Subject, received: bool) -> None:
     """Whether the lease that lapsed had been received."""

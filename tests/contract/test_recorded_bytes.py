@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from relay.client.calls.channel import FORECAST, FORGET_SUBJECT, LIST_TOPICS, METHODS
+from relay.client.calls.channel import FORECAST, FORGET_SUBJECT, LIST_TOPICS, METHODS, TIMER_HISTORY
 from relay.store.keys import KeyNames
 from tests.contract.dispatch_recording import DISPATCH, POLICIES, history
 from tests.contract.dispatch_recording import STEPS as DISPATCH_STEPS
@@ -102,11 +102,11 @@ async def test_a_step_behind_the_timeline(
 
 def test_every_call_was_recorded() -> None:
     """All but the one that tells of other tests' topics, too, that which tells of recurrences as well as of
-    timers, that which sealed topics alone have, and those of recurrences, whose answers tell of the time
-    zones that this machine has."""
+    timers, that which sealed topics alone have, that which tells of entries of the journal, and those of
+    recurrences, whose answers tell of the time zones that this machine has."""
     calls = {each.get("call") for each in json.loads(WIRE.read_text(encoding="utf-8"))}
     left = {method.path for method in METHODS if "RecurrenceService" not in method.path} - calls
-    assert left == {LIST_TOPICS.path, FORECAST.path, FORGET_SUBJECT.path}
+    assert left == {LIST_TOPICS.path, FORECAST.path, FORGET_SUBJECT.path, TIMER_HISTORY.path}
 
 
 async def test_what_goes_over_the_wire(valkey: RunningServer, keyspace: Keyspace) -> None:

@@ -22,6 +22,9 @@ MIRRORED = {
     "OnConflict",
     "Recurrence",
     "Recurrences",
+    "TimerEvent",
+    "TimerNow",
+    "TimerStanding",
     "TimerState",
 }
 """The client knows nothing of the daemon: these say the same on both sides of the wire, by the same name."""

@@ -62,6 +62,10 @@ THE_JOURNAL = {
         "standing_is(r) .. adopted_is(r.adopted))",
         old="standing_is(r) .. received_is(received) .. adopted_is(r.adopted))",
     ),
+    "errors at length": Break(
+        "lib/journal", "error-noted-in-short", "text", old="text and string.sub(text, 1, MOST_OF_ERROR)"
+    ),
+    "a failed attempt without its error": Break("timeline/settle", "nack-tells-error"),
     "each claim as the first": Break("timeline/claim", "first-claim-told", "local before = NO_NONCE"),
     "the due time before is not told": Break(
         "timeline/schedule", "replaced-told", "previous_due_is(due)", old="previous_due_is(old.due)"

@@ -14,6 +14,7 @@ OF_RECORD = {
         "people/record", "record-trimmed", "0", old="redis.call('XTRIM', actions, 'MAXLEN', keep)"
     ),
     "nobody has asked for it": Break("lib/journal", "who-asked-is-noted", "''", old="bytes(BATCH_BY, BY)"),
+    "no relay has done it": Break("lib/journal", "who-asked-is-noted", "''", old="bytes(BATCH_RELAY, RELAY)"),
 }
 
 KILLERS: dict[str, tuple[Scenario, ...]] = {
@@ -22,4 +23,5 @@ KILLERS: dict[str, tuple[Scenario, ...]] = {
     "a full Redis is purged unrecorded": (record.test_a_full_redis_takes_an_entry,),
     "the record grows": (record.test_the_oldest_entries_go,),
     "nobody has asked for it": (record.test_the_journal_says_who_asked,),
+    "no relay has done it": (record.test_the_journal_says_which_relay,),
 }

@@ -76,6 +76,8 @@ OF_JOURNAL: dict[str, tuple[Scenario, ...]] = {
     "a foreign lease is not told": (kept(voided, at=own(NOW + 7), adopted=Adoption.LEASE),),
     "what was taken is not told": (taken,),
     "a lapse is not told": (agreed(contract.test_claimed_after_a_lapse, received=True),),
+    "errors at length": (kept(journal.test_an_error_takes_few_bytes),),
+    "a failed attempt without its error": (agreed(contract.test_errors_are_told_in_short),),
     "each claim as the first": (agreed(contract.test_claimed_again),),
     "the due time before is not told": (agreed(contract.test_replaced),),
     "a lease voided is not told": (agreed(contract.test_replaced_in_flight),),

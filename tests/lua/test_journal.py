@@ -413,6 +413,15 @@ async def test_pages(journal: Bench) -> None:
         await reader.read(journal.topic, "x")
 
 
+async def test_an_error_takes_few_bytes(journal: Bench) -> None:
+    """Whatever an application says, its journal does not grow by it."""
+    await journal.schedule("a", DUE)
+    await journal.claim(N1)
+    await journal.settle("a", N1, Verb.NACK, retry_after=0, error="x" * 10_000)
+    newest: Any = journal.raw.xrevrange(journal.journal, count=1)
+    assert len(newest[0][1][b"b"]) < 400
+
+
 async def test_what_it_costs_in_bytes(journal: Bench) -> None:
     """The life of a timer with an id of 36 bytes, in batches of 100: under 250 bytes."""
     names = [f"{n:036}" for n in range(100)]

@@ -9,11 +9,14 @@ from dataclasses import replace
 import pytest
 
 from relay.core.errors import WrongKeyType
+from relay.core.timers import NewTimer
 from relay.core.trust.actions import Action
 from relay.core.trust.principals import Principal, caller
 from relay.store.keys import KeyNames
 from relay.store.server.server import Server
 from relay.store.timeline.actions import RedisActions
+from relay.store.timeline.redis_store import RedisStore
+from relay.store.timeline.topics import RedisTopics
 from tests.worlds.scripts.asking import NOW
 from tests.worlds.scripts.bench import Bench
 
@@ -110,6 +113,7 @@ async def test_the_journal_says_who_asked(bench: Bench) -> None:
     finally:
         caller.reset(asked)
     await bench.topics.resume(bench.topic)
+    assert {batch.relay for batch in await bench.batches()} == {""}
     said = [(each.kind.name, each.principal) for batch in await bench.batches() for each in batch.records]
     assert said == [
         ("SCHEDULED", ""),
@@ -118,3 +122,20 @@ async def test_the_journal_says_who_asked(bench: Bench) -> None:
         ("SCHEDULED", ""),
         ("RESUMED", ""),
     ]
+
+
+async def test_the_journal_says_which_relay(bench: Bench) -> None:
+    """The name of the one that made a call, beside who asked for it; names of people may have spaces."""
+    bench.keep = 100
+    url, journals = bench.server.url, bench.journals
+    async with Server(
+        url, connections=1, timeout=60.0, journals=journals, texts=bench.texts, name="a-1"
+    ) as one:
+        await RedisStore(one).schedule(bench.topic, [NewTimer("a", b"", NOW + 1)])
+        asked = caller.set(Principal("subject:CN=Alice Smith"))
+        try:
+            await RedisTopics(one).pause(bench.topic)
+        finally:
+            caller.reset(asked)
+    said = [(batch.relay, each.principal) for batch in await bench.batches() for each in batch.records]
+    assert said == [("a-1", ""), ("a-1", "subject:CN=Alice Smith")]

@@ -67,9 +67,9 @@ class NewFirst(PartitionedTimers):
             return list(await self._carrying(partition, lambda: write(partition, range(count))))
         return results
 
-    async def get(self, partition: str, timer_id: str) -> StoredTimer | None:
+    async def get(self, partition: str, timer_id: str, *, with_content: bool = True) -> StoredTimer | None:
         if not partition.endswith(LEAVING):
-            return await super().get(partition, timer_id)
+            return await super().get(partition, timer_id, with_content=with_content)
         found = await self._timers.get(_filled(partition), timer_id)
         if found is not None:
             return found

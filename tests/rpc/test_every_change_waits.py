@@ -51,7 +51,7 @@ AN_HOUR, A_YEAR = Duration(seconds=3_600), Duration(seconds=365 * 86_400)
 
 ONLY_READ = {
     *("GetTimer", "ListTimers", "ListTopics", "GetTopic", "ListDeadLetters", "GetDeadLetter"),
-    "Forecast",
+    *("Forecast", "GetTimerHistory"),
     *("GetRecurrence", "ListRecurrences", "PreviewRecurrence", "GetRecurrenceHistory"),
     *("GetCalendar", "ListCalendars"),
 }

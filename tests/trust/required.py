@@ -21,6 +21,7 @@ METHODS = {
         "RunTimer": OPERATE,
         "GetTimer": READ,
         "ListTimers": READ,
+        "GetTimerHistory": READ,
     },
     "DeliveryService": {"Deliver": DELIVER},
     "TopicService": {
@@ -89,6 +90,7 @@ WEB = {
     "timers_cancel": SCHEDULE,
     "timers_page": READ,
     "timers_get": READ,
+    "timers_history": READ,
     "timers_run": OPERATE,
     "recurrences_put": SCHEDULE,
     "recurrences_delete": SCHEDULE,

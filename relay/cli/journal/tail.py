@@ -139,7 +139,8 @@ class TailLines:
         self.count += len(batch.records)
         for number, record in enumerate(batch.records, batch.first):
             place = {"entry": batch.entry, "number": number, "time": _iso(batch.time)}
-            self._waiting.append({**place, **fields(record)})
+            relay = {"relay": batch.relay} if batch.relay else {}
+            self._waiting.append({**place, **fields(record), **relay})
 
     def end(self, limit: int = 0) -> None:
         """Print the lines that were added, or only the last `most` of them."""

@@ -94,6 +94,7 @@ CANCEL = Method("Cancel", timer_pb.CancelRequest, timer_pb.CancelResponse, chang
 GET = Method("GetTimer", timer_pb.GetTimerRequest, timer_pb.GetTimerResponse)
 LIST = Method("ListTimers", timer_pb.ListTimersRequest, timer_pb.ListTimersResponse)
 RUN = Method("RunTimer", timer_pb.RunTimerRequest, timer_pb.RunTimerResponse, changes=True)
+TIMER_HISTORY = Method("GetTimerHistory", timer_pb.GetTimerHistoryRequest, timer_pb.GetTimerHistoryResponse)
 TIMER_METHODS: tuple[Method[Any, Any], ...] = (
     SCHEDULE,
     SCHEDULE_BATCH,
@@ -102,6 +103,7 @@ TIMER_METHODS: tuple[Method[Any, Any], ...] = (
     GET,
     LIST,
     RUN,
+    TIMER_HISTORY,
 )
 
 LIST_TOPICS = Method(

@@ -82,7 +82,7 @@ ADOPTION_INTENT: Adoption
 ADOPTION_LEASE: Adoption
 
 class Batch(_message.Message):
-    __slots__ = ("version", "time", "first", "last", "nonce", "score", "changes", "hand_over", "principal")
+    __slots__ = ("version", "time", "first", "last", "nonce", "score", "changes", "hand_over", "principal", "relay")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     TIME_FIELD_NUMBER: _ClassVar[int]
     FIRST_FIELD_NUMBER: _ClassVar[int]
@@ -92,6 +92,7 @@ class Batch(_message.Message):
     CHANGES_FIELD_NUMBER: _ClassVar[int]
     HAND_OVER_FIELD_NUMBER: _ClassVar[int]
     PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    RELAY_FIELD_NUMBER: _ClassVar[int]
     version: int
     time: int
     first: int
@@ -101,10 +102,11 @@ class Batch(_message.Message):
     changes: _containers.RepeatedCompositeFieldContainer[Change]
     hand_over: str
     principal: str
-    def __init__(self, version: _Optional[int] = ..., time: _Optional[int] = ..., first: _Optional[int] = ..., last: _Optional[int] = ..., nonce: _Optional[bytes] = ..., score: _Optional[float] = ..., changes: _Optional[_Iterable[_Union[Change, _Mapping]]] = ..., hand_over: _Optional[str] = ..., principal: _Optional[str] = ...) -> None: ...
+    relay: str
+    def __init__(self, version: _Optional[int] = ..., time: _Optional[int] = ..., first: _Optional[int] = ..., last: _Optional[int] = ..., nonce: _Optional[bytes] = ..., score: _Optional[float] = ..., changes: _Optional[_Iterable[_Union[Change, _Mapping]]] = ..., hand_over: _Optional[str] = ..., principal: _Optional[str] = ..., relay: _Optional[str] = ...) -> None: ...
 
 class Change(_message.Message):
-    __slots__ = ("kind", "timer_id", "nonce", "occurrence", "due", "score", "attempts", "claims", "received", "suspect", "approximate", "expires", "previous_due", "reason", "refused", "adopted", "dead_id", "count", "previous_dead_id")
+    __slots__ = ("kind", "timer_id", "nonce", "occurrence", "due", "score", "attempts", "claims", "received", "suspect", "approximate", "expires", "previous_due", "reason", "refused", "adopted", "dead_id", "count", "previous_dead_id", "error")
     KIND_FIELD_NUMBER: _ClassVar[int]
     TIMER_ID_FIELD_NUMBER: _ClassVar[int]
     NONCE_FIELD_NUMBER: _ClassVar[int]
@@ -124,6 +126,7 @@ class Change(_message.Message):
     DEAD_ID_FIELD_NUMBER: _ClassVar[int]
     COUNT_FIELD_NUMBER: _ClassVar[int]
     PREVIOUS_DEAD_ID_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
     kind: Kind
     timer_id: bytes
     nonce: bytes
@@ -143,4 +146,5 @@ class Change(_message.Message):
     dead_id: str
     count: int
     previous_dead_id: str
-    def __init__(self, kind: _Optional[_Union[Kind, str]] = ..., timer_id: _Optional[bytes] = ..., nonce: _Optional[bytes] = ..., occurrence: _Optional[bytes] = ..., due: _Optional[float] = ..., score: _Optional[float] = ..., attempts: _Optional[int] = ..., claims: _Optional[int] = ..., received: bool = ..., suspect: bool = ..., approximate: bool = ..., expires: _Optional[float] = ..., previous_due: _Optional[float] = ..., reason: _Optional[str] = ..., refused: _Optional[_Union[Kind, str]] = ..., adopted: _Optional[_Union[Adoption, str]] = ..., dead_id: _Optional[str] = ..., count: _Optional[int] = ..., previous_dead_id: _Optional[str] = ...) -> None: ...
+    error: bytes
+    def __init__(self, kind: _Optional[_Union[Kind, str]] = ..., timer_id: _Optional[bytes] = ..., nonce: _Optional[bytes] = ..., occurrence: _Optional[bytes] = ..., due: _Optional[float] = ..., score: _Optional[float] = ..., attempts: _Optional[int] = ..., claims: _Optional[int] = ..., received: bool = ..., suspect: bool = ..., approximate: bool = ..., expires: _Optional[float] = ..., previous_due: _Optional[float] = ..., reason: _Optional[str] = ..., refused: _Optional[_Union[Kind, str]] = ..., adopted: _Optional[_Union[Adoption, str]] = ..., dead_id: _Optional[str] = ..., count: _Optional[int] = ..., previous_dead_id: _Optional[str] = ..., error: _Optional[bytes] = ...) -> None: ...

@@ -27,7 +27,7 @@ topic string, entry string, number bigint, batch_first bigint, batch_last bigint
 timer_id string, raw_id binary, due timestamp, score timestamp, expires timestamp, previous_due timestamp,
 nonce binary, occurrence binary, attempts int, claims int, received boolean, suspect boolean,
 approximate boolean, reason string, refused string, adopted string, dead_id string, count bigint,
-partition int, hand_over string, previous_dead_id string, principal string
+partition int, hand_over string, previous_dead_id string, principal string, error string, relay string
 """
 
 _INSTANT = pa.timestamp("us", tz="UTC")
@@ -49,7 +49,7 @@ ROWS = 10_000
 _OF_RECORD = (
     "due", "score", "expires", "previous_due", "nonce", "occurrence", "attempts", "claims", "received",
     "suspect", "approximate", "reason", "dead_id", "count", "hand_over", "previous_dead_id",
-    "principal",
+    "principal", "error",
 )  # fmt: skip
 """The fields that come as they are. An empty or zero value is null, except in those of `_ALWAYS`."""
 _ALWAYS = ("attempts", "claims", "received", "suspect", "approximate")
@@ -86,7 +86,8 @@ class JournalRows:
     def _batch(self, batch: JournalBatch) -> None:
         columns, records = self._columns, batch.records
         same = {**self._place(batch.entry), "batch_first": batch.first}
-        for name, value in {**same, "batch_last": batch.last, "at": batch.time}.items():
+        same |= {"batch_last": batch.last, "at": batch.time, "relay": batch.relay or None}
+        for name, value in same.items():
             columns[name] += [value] * len(records)
         columns["number"] += range(batch.first, batch.first + len(records))
         columns["kind"] += [record.kind.name for record in records]
@@ -150,6 +151,7 @@ _NOTHING: dict[str, Any] = {
     "hand_over": "",
     "previous_dead_id": "",
     "principal": "",
+    "error": "",
 }
 
 

@@ -16,6 +16,7 @@ from relay.core.journal import (
     JournalBatch,
     JournalRecord,
     RecordKind,
+    in_short,
 )
 from relay.journal.v1 import journal_pb2
 from relay.store.codec.lease_record import text_of
@@ -73,7 +74,7 @@ def decode(entry: str, raw: bytes) -> JournalBatch:
             HandOver.parse(message.hand_over)
         except ValueError as problem:
             raise StoreRefused(f"entry {entry} of the journal can't be read: {problem}") from None
-    return JournalBatch(entry, message.time, message.first, message.last, records)
+    return JournalBatch(entry, message.time, message.first, message.last, records, message.relay)
 
 
 def _record(change: journal_pb2.Change, batch: journal_pb2.Batch) -> JournalRecord:
@@ -103,6 +104,7 @@ def _record(change: journal_pb2.Change, batch: journal_pb2.Batch) -> JournalReco
         hand_over=batch.hand_over if handed_over else "",
         previous_dead_id=change.previous_dead_id,
         principal=batch.principal if asked else "",
+        error=in_short(change.error),
     )
 
 

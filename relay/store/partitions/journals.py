@@ -92,6 +92,11 @@ class TopicJournal:
         ids. Raises `StoreError`."""
         return await self._read("XRANGE", number, start, "+", count)
 
+    async def page_before(self, number: int, start: str, count: int = PAGE) -> dict[str, bytes]:
+        """The same of the last entries up to `start`, as XREVRANGE takes it, the newest first. Raises
+        `StoreError`."""
+        return await self._read("XREVRANGE", number, start, "-", count)
+
     @property
     def _numbers(self) -> range:
         return range(len(self._names))

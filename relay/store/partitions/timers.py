@@ -114,16 +114,17 @@ class PartitionedTimers:  # see 0084
 
         return await self._led(partition, len(timer_ids), write, _is_gone)
 
-    async def get(self, partition: str, timer_id: str) -> StoredTimer | None:
+    async def get(self, partition: str, timer_id: str, *, with_content: bool = True) -> StoredTimer | None:
         """See `TimerStore.get`."""
+        get = partial(self._timers.get, with_content=with_content)
         if not partition.endswith(LEAVING):
-            return await self._timers.get(partition, timer_id)
-        found = await self._carrying(partition, lambda: self._timers.get(partition, timer_id))
+            return await get(partition, timer_id)
+        found = await self._carrying(partition, lambda: get(partition, timer_id))
         if found is not None:
             return found
         there = layout_of(partition).filled(partition)
         with asking(there):
-            return await self._timers.get(there, timer_id)
+            return await get(there, timer_id)
 
     # ------------------------------------------------------------------ what relays do with leases
 

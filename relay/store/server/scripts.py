@@ -106,7 +106,7 @@ class Prepared(NamedTuple):
 
     `head` is how many keys there are, and the keys; `channel` that of wake hints, if the script takes it;
     `last` is the partition's number and layout, if the topic has one, and how many changes its journal keeps,
-    and who asks, if it is `journaled`; `deadlines` and `topic` are those of the call.
+    with the relay's name and who asks, if it is `journaled`; `deadlines` and `topic` are those of the call.
     """
 
     script: Script
@@ -148,13 +148,20 @@ class Scripts:
     """
 
     def __init__(
-        self, names: KeyNames, texts: Mapping[str, str] | None = None, *, guarded: bool = False
+        self,
+        names: KeyNames,
+        texts: Mapping[str, str] | None = None,
+        *,
+        guarded: bool = False,
+        relay: str = "",
     ) -> None:
-        """`guarded`: they run in a Cluster. While a slot is moved key by key, Redis ends a script in the
-        middle, with what it has written, when it removes a key's last member and then names the key again. It
-        refuses whole what names a key that is not there (see 0081)."""
+        """`relay` is what journals call the relay; it has no spaces. `guarded`: they run in a Cluster. While
+        a slot is moved key by key, Redis ends a script in the middle, with what it has written, when it
+        removes a key's last member and then names the key again. It refuses whole what names a key that is
+        not there (see 0081)."""
         self._names = names
         self._guarded = guarded
+        self._relay = f" {relay}" if relay else ""
         self._texts = texts or {}
         self._publish = PUBLISH
         self._scripts: dict[str, Script] = {}
@@ -193,7 +200,8 @@ class Scripts:
             verb, last = f"{verb}+layout", (laid_out,)
             script = self._scripts.get(verb) or self.named(verb)
         if keep:
-            script, last = self.named(f"{verb}+journal"), (*last, f"{keep} {by}" if by else keep)
+            who = f"{self._relay or ' '} {by}" if by else self._relay
+            script, last = self.named(f"{verb}+journal"), (*last, f"{keep}{who}" if who else keep)
         keys, head, channel = self._heads(script.keys, topic, hints, group, consumer, run)
         return Prepared(script, keys, head, channel, args, last, bool(keep), deadlines, topic)
 

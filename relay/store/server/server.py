@@ -92,10 +92,12 @@ class Server:  # see 0073
         connections: int = CONNECTIONS,
         journals: Journals = NO_JOURNALS,
         reports: ServerReports = NO_REPORTS,
+        name: str = "",
         texts: Mapping[str, str] | None = None,
     ) -> None:
         """`timeout` is for connecting and for what only reads, `write_ttl` for a script that changes
-        something, both in seconds. `journals` says which topics have a journal. `texts` replaces scripts by
+        something, both in seconds. `journals` says which topics have a journal, and `name`
+        is what they call this relay: without spaces, empty if nobody. `texts` replaces scripts by
         other text, for tests that break them on purpose.
 
         Raises `ValueError` for a text that is not a URL, `UnfitServer` if a file that it names can't be
@@ -106,7 +108,7 @@ class Server:  # see 0073
         self._journals = journals
         self._write_ttl = write_ttl
         self._reports = reports
-        self._scripts = Scripts(self.keys, texts, guarded=where.cluster)
+        self._scripts = Scripts(self.keys, texts, guarded=where.cluster, relay=name)
         self.other_layout: Callable[[str, str], None] = ignore
         """Told the topic of a call that Redis refused because the topic has other partitions, and its
         layout."""

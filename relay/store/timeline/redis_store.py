@@ -136,12 +136,14 @@ class RedisStore:
         """See `TimerStore.run`. One script call."""
         return [_CHANGES[word] for word in await self._server.call(timeline.run(topic, timer_ids))]
 
-    async def get(self, topic: str, timer_id: str) -> StoredTimer | None:
+    async def get(self, topic: str, timer_id: str, *, with_content: bool = True) -> StoredTimer | None:
         """See `TimerStore.get`. One script call."""
         reply = await self._server.call(timeline.get(topic, timer_id))
         if not reply:
             return None
         score, record, stored = reply
+        if not with_content:
+            return _stored(timer_id, float(score), record)
         await self._subjects.look(topic, [stored])
         return _stored(timer_id, float(score), record, self._contents.decode(topic, timer_id, stored))
 

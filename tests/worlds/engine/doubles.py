@@ -235,8 +235,10 @@ class GatedStore(Doors):
     async def run(self, topic: str, timer_ids: Sequence[str]) -> list[Changed]:
         return await self.through("run", topic, lambda: self.inner.run(topic, timer_ids), timer_ids)
 
-    async def get(self, topic: str, timer_id: str) -> StoredTimer | None:
-        return await self.through("get", topic, lambda: self.inner.get(topic, timer_id))
+    async def get(self, topic: str, timer_id: str, *, with_content: bool = True) -> StoredTimer | None:
+        return await self.through(
+            "get", topic, lambda: self.inner.get(topic, timer_id, with_content=with_content)
+        )
 
     async def claim(self, topic: str, request: ClaimRequest) -> Claim:
         assert request.limit > 0, "a claim without room"

@@ -1,0 +1,1 @@
+"""One timer's life."""

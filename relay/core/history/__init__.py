@@ -1,0 +1,1 @@
+"""One timer's life, as the journals of its topic's partitions tell it."""
