@@ -49,6 +49,7 @@ def console_by(
         access,
         Live(engine, count, partial(vitals, server)),
         settings_of,
+        relay_name=settings.called,
         trace_url=settings.console.trace_url,
         opens_sealed=bool(settings.sealing.keyring),
     )

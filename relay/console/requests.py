@@ -50,6 +50,7 @@ class Desk:
     access: Access
     live: Live
     settings_of: SettingsOf
+    relay_name: str = ""
     trace_url: str = ""
     opens_sealed: bool = False
     """Whether this relay has a keyring, and so may read what must not be written again in the clear."""

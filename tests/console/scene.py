@@ -16,6 +16,7 @@ from tests.worlds.relay.stage import Stage
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 
 SETTINGS = {
+    "RELAY_NAME": "orders-7d9f",
     "RELAY_CONSOLE__TRACE_URL": "https://traces.example.com/{trace_id}",
     "RELAY_TOPICS__orders__PARTITIONS": "4",
     "RELAY_TOPICS__orders__LEASE_TTL": "60",

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from markupsafe import Markup
-
 from relay.console import shown
 from relay.console.live import LiveLook, TopicLook
 from relay.console.requests import Desk, PageAnswer, PageCall, Shown
@@ -21,11 +19,17 @@ LATE = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Concern:
-    """Something that somebody should look at. `grave` if timers are not delivered because of it."""
+    """Something that somebody should look at: what it is about, and what is said of that. `grave` if timers
+    are not delivered because of it."""
 
-    text: Markup
+    about: str
+    said: str
     address: str = ""
     grave: bool = False
+
+    def row(self) -> list[object]:
+        """The same for a page that is open."""
+        return [self.about, self.said, self.address, self.grave]
 
 
 def page_of(desk: Desk, look: LiveLook, after: str) -> tuple[Sequence[TopicLook], str]:
@@ -53,23 +57,23 @@ def relay_numbers(look: LiveLook) -> dict[str, object]:
 def concerns(look: LiveLook, topics: Sequence[TopicLook]) -> list[Concern]:
     """What needs attention, the gravest first."""
     found = [
-        Concern(Markup("This relay: {}").format(shown.visible(each)), grave=True) for each in look.trouble
+        Concern("This relay", f"is not well: {shown.visible(each)}", grave=True) for each in look.trouble
     ]
     for place, there in look.relay.connected.items():
         if not there and place:
-            found.append(Concern(Markup("Redis at {} does not answer").format(place), grave=True))
+            found.append(Concern(place, "does not answer", grave=True))
     for each in topics:
         stats, where = each.stats, shown.address("/console/topic", topic=each.stats.topic)
-        name = shown.name(stats.topic)
+        name = shown.visible(stats.topic)
         if stats.paused_until is not None:
-            found.append(Concern(Markup("{} is paused").format(name), where))
+            found.append(Concern(name, "is paused", where))
         elif each.overdue > LATE:
-            said = "{} has a timer that has been due for {}"
-            found.append(Concern(Markup(said).format(name, shown.seconds(each.overdue)), where, grave=True))
+            late = f"has timers that have been due for more than {shown.seconds(LATE)}"
+            found.append(Concern(name, late, where, grave=True))
         if stats.dead:
             letters = shown.address("/console/dead", topic=stats.topic)
             many = "1 dead letter" if stats.dead == 1 else f"{shown.count(stats.dead)} dead letters"
-            found.append(Concern(Markup("{} has {}").format(name, many), letters))
+            found.append(Concern(name, f"has {many}", letters))
     return sorted(found, key=lambda each: not each.grave)
 
 
@@ -85,6 +89,7 @@ async def overview(desk: Desk, call: PageCall) -> PageAnswer:
         "after": call.text("after"),
         "concerns": concerns(look, topics),
         "relay": relay_numbers(look),
+        "relay_name": desk.relay_name,
         "uptime": desk.live.uptime(),
     }
     return Shown("overview.html", about)
