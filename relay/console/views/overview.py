@@ -19,7 +19,7 @@ LATE = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Concern:
-    """Something that somebody should look at: what it is about, and what is said of that. `grave` if timers
+    """Something that somebody should look at: what it is about, and what is wrong there. `grave` if timers
     are not delivered because of it."""
 
     about: str
