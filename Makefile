@@ -178,6 +178,10 @@ bench: .venv/stamp-bench ## Relay, its limits and its peers, into docs/performan
 bench-cluster: .venv/stamp-bench ## A Cluster of 1, 2 and 3 nodes beside a plain server, into docs/performance (BENCH='--quick')
 	@$(BIN)/python -m bench --only cluster $(BENCH)
 
+.PHONY: console-pictures
+console-pictures: .venv/stamp-test ## The console's pages as pictures for the docs, in Debian's Chromium
+	@$(BIN)/python -m tests.console.pictures
+
 # ------------------------------------------------------------------ checks
 
 .PHONY: check

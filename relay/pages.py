@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from relay.api.call_time import CallTime
+from relay.api.history.calls import HistoryCalls
 from relay.api.looking.partitions import PartitionCalls
 from relay.api.looking.people import ActionCalls
 from relay.api.looking.searching import TimerSearches
@@ -40,6 +41,7 @@ def console_by(
     desk = Desk(
         TopicCalls(engine, access),
         TimerCalls(engine, access),
+        HistoryCalls(engine, access),
         RecurrenceCalls(engine, access),
         TimerSearches(engine, access),
         PartitionCalls(engine, access),
@@ -47,6 +49,7 @@ def console_by(
         access,
         Live(engine, count, partial(vitals, server)),
         settings_of,
+        relay_name=settings.called,
         trace_url=settings.console.trace_url,
         opens_sealed=bool(settings.sealing.keyring),
     )

@@ -34,6 +34,7 @@ PROVING = (
     "tests/settings/test_load.py",
     "tests/cli/test_daemon.py",
     "tests/cli/test_dev.py::test_port_moves_all_three_and_what_it_prints_is_enough",
+    "tests/console/test_doors.py",  # with templates and assets
     "tests/web/test_openapi.py",
     "tests/telemetry/test_metrics.py",
     "tests/client/test_testing.py",

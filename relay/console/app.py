@@ -143,7 +143,8 @@ class Console:
 
     async def _form(self, request: Request) -> Mapping[str, str]:
         if not request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
-            raise Refused(415, "content-type", "This is no form", "content-type: send a form of the console")
+            detail = "content-type: send a form of the console"
+            raise Refused(415, "content-type", "The body must be a form", detail)
         given = _pairs(await guard.body(request, MOST_FORM, lambda _: None))
         forgery.check_form(request, given.get(forgery.TOKEN, ""))
         return given
@@ -215,7 +216,9 @@ class Console:
 
 
 def _reason(request: Request, failure: Unauthenticated) -> str:
-    return str(failure) if forgery.BEARER in request.cookies or request.headers.get("authorization") else ""
+    """Why somebody is not known; nothing for who has not tried yet."""
+    tried = request.method == "POST" or "authorization" in request.headers
+    return str(failure) if tried else ""
 
 
 def _with_bearer(scope: Scope) -> Scope:

@@ -24,7 +24,7 @@ BEARER = "relay_bearer"
 
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{43}")
 
-HEADERS = {
+HEADERS = {  # see 0122
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
         "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"

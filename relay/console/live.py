@@ -103,7 +103,7 @@ class _Trail:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class LiveLook:
     """All that one look saw. `at` is by the wall clock, in seconds, for people."""
 
     at: float
@@ -121,7 +121,7 @@ class Live:
         self._counts = counts
         self._read_vitals = read_vitals
         self._trails: dict[str, _Trail] = {}
-        self._last: Look | None = None
+        self._last: LiveLook | None = None
         self._looked_at = -math.inf
         self._vitals: Sequence[NodeVitals] = ()
         self._vitals_at = -math.inf
@@ -135,7 +135,7 @@ class Live:
         self.ended = anyio.Event()
         """Set when the relay stops: streams end then."""
 
-    async def look(self) -> Look:
+    async def look(self) -> LiveLook:
         """How everything stands: read now, unless somebody did within the last second."""
         async with self._lock:  # who comes meanwhile gets what is being read
             now = time.monotonic()
@@ -159,13 +159,13 @@ class Live:
             self._sent[principal, key] = json.dumps(make(), separators=(",", ":"))
         return self._sent[principal, key]
 
-    async def _read(self, now: float) -> Look:
+    async def _read(self, now: float) -> LiveLook:
         state, stats = await self._engine.standing()
         self.looks += 1
         for gone in self._trails.keys() - {each.topic for each in stats}:
             del self._trails[gone]
         topics = {each.topic: self._topic(each, state, now) for each in stats}
-        return Look(time.time(), topics, state, self._engine.ready(), await self._look_at_nodes(now))
+        return LiveLook(time.time(), topics, state, self._engine.ready(), await self._look_at_nodes(now))
 
     def _topic(self, stats: TopicStats, state: RelayState, now: float) -> TopicLook:
         trail = self._trails.setdefault(stats.topic, _Trail())

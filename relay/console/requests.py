@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from relay.api.access import Access
+from relay.api.history.calls import HistoryCalls
 from relay.api.looking.partitions import PartitionCalls
 from relay.api.looking.people import ActionCalls
 from relay.api.looking.searching import TimerSearches
@@ -41,6 +42,7 @@ class Desk:
 
     topics: TopicCalls
     timers: TimerCalls
+    history: HistoryCalls
     recurrences: RecurrenceCalls
     searches: TimerSearches
     partitions: PartitionCalls
@@ -48,6 +50,7 @@ class Desk:
     access: Access
     live: Live
     settings_of: SettingsOf
+    relay_name: str = ""
     trace_url: str = ""
     opens_sealed: bool = False
     """Whether this relay has a keyring, and so may read what must not be written again in the clear."""
@@ -82,7 +85,7 @@ class PageCall:
         try:
             read = datetime.fromisoformat(said)
         except ValueError:
-            raise InvalidField(name, "is no instant; write it as 2026-11-24T08:00:00Z") from None
+            raise InvalidField(name, "is not an instant; write it as 2026-11-24T08:00:00Z") from None
         aware = read if read.tzinfo is not None else read.replace(tzinfo=UTC)
         since = aware - datetime(1970, 1, 1, tzinfo=UTC)
         return (since.days * 86_400 + since.seconds) * SECOND + since.microseconds

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Mapping
 
 import anyio
 
-from relay.console.live import EVERY, Look
+from relay.console.live import EVERY, LiveLook
 from relay.console.requests import Desk
-from relay.console.views.overview import page_of, relay_numbers
+from relay.console.views.overview import concerns, page_of, relay_numbers
 from relay.core.trust.verbs import AccessVerb
 
 RETRY = 2_000
@@ -33,10 +33,16 @@ async def events(desk: Desk, parameters: Mapping[str, str], principal: str) -> A
         live.watched -= 1
 
 
-def _numbers(desk: Desk, look: Look, parameters: Mapping[str, str]) -> object:
+def _numbers(desk: Desk, look: LiveLook, parameters: Mapping[str, str]) -> object:
     one, after = parameters.get("topic", ""), parameters.get("after", "")
-    names = [one] if one in look.topics and desk.access.allows(AccessVerb.READ, one) else []
-    if not one:
-        names = [each.stats.topic for each in page_of(desk, look, after)[0]]
-    seen = {name: look.topics[name].numbers() for name in names}
-    return {"at": round(look.at * 1000), "topics": seen, **({} if one else {"relay": relay_numbers(look)})}
+    at = round(look.at * 1000)
+    if one:
+        seen = one in look.topics and desk.access.allows(AccessVerb.READ, one)
+        return {"at": at, "topics": {one: look.topics[one].numbers()} if seen else {}}
+    topics, _ = page_of(desk, look, after)
+    return {
+        "at": at,
+        "topics": {each.stats.topic: each.numbers() for each in topics},
+        "relay": relay_numbers(look),
+        "concerns": [each.row() for each in concerns(look, topics)],
+    }

@@ -12,8 +12,8 @@ BUILT_IN = "built in"
 
 class SettingOrigin(NamedTuple):
     """A setting of a topic: its name, such as `retry.max_attempts`, its value as people write it, and the
-    highest place that changes it: `topics.<name>`, `defaults`, or `built in`. Who says again what holds
-    anyway changes nothing."""
+    highest place that changes it: `topics.<name>`, `defaults`, or `built in`. A value that
+    a place only repeats does not come from there."""
 
     name: str
     value: str

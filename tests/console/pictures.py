@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
@@ -16,6 +19,7 @@ PICTURES = {
     "topic": "/topic?topic=orders&ahead=day",
     "timers": "/timers?topic=orders&prefix=order-40",
     "timer": "/timer?topic=orders&id=order-4711",
+    "life": "/timer?topic=mails&id=mail-0",
     "dead-letters": "/dead?topic=mails",
     "recurrence": "/recurrence?topic=reports&id=daily",
     "people": "/people",
@@ -26,14 +30,36 @@ PICTURES = {
 def take(scene: Scene, seen: Watched, name: str, path: str, mark: str = "") -> None:
     """Make one picture."""
     seen.open(path)
-    seen.page.wait_for_timeout(3_500 if not path else 600)  # so that lines over time have some length
+    seen.page.wait_for_timeout(12_000 if not path else 600)  # so that lines over time have some length
     seen.page.screenshot(path=TARGET / f"{name}{mark}.png", full_page=name != "timers")
+
+
+@contextmanager
+def busy(scene: Scene) -> Iterator[None]:
+    """Timers come and go in a topic meanwhile."""
+    over = threading.Event()
+
+    def work() -> None:
+        number = 0
+        while not over.is_set():
+            count = number % 7 + 3
+            for _ in range(count):
+                number += 1
+                scene.put("signups", f"s-{number}", message="welcome", delay_sec=0.2)
+            scene.settle_due("signups", count, "ack")
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def main() -> None:
     TARGET.mkdir(parents=True, exist_ok=True)
-    with staged(Stage) as stage, chromium() as browser:
-        scene = set_up(stage)
+    with staged(Stage) as stage, chromium() as browser, busy(scene := set_up(stage)):
         with watched(browser, scene.console, viewport={"width": 1200, "height": 700}) as seen:
             for name, path in PICTURES.items():
                 take(scene, seen, name, path)

@@ -16,13 +16,10 @@ from tests.worlds.relay.stage import Stage
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 
 SETTINGS = {
+    "RELAY_NAME": "orders-7d9f",
     "RELAY_CONSOLE__TRACE_URL": "https://traces.example.com/{trace_id}",
-    "RELAY_TOPICS": json.dumps(
-        {
-            "orders": {"partitions": 4, "lease_ttl": 60},
-            "reports": {"journal": True},
-        }
-    ),
+    "RELAY_TOPICS__orders__PARTITIONS": "4",
+    "RELAY_TOPICS__orders__LEASE_TTL": "60",
 }
 
 HOSTILE_IDS = (
@@ -113,7 +110,7 @@ def set_up(stage: Stage) -> Scene:
     for number in range(12):
         scene.put("mails", f"mail-{number}", message=f"Dear customer {number}", delay_sec=0)
     scene.settle_due("mails", 7, "reject", "SMTP 550: mailbox 'user{}@example.com' unavailable")
-    scene.settle_due("mails", 3, "nack", "timed out after {}0 s", retryable=False)
+    scene.settle_due("mails", 3, "nack", "timed out after {}5 s", retryable=False)
     scene.settle_due("mails", 2, "ack")
     scene.put("mails", "mail-77", message="Dear customer 77", delay_sec=7200)
     rule = {"cron": "0 9 * * 1-5", "zone": "Europe/Berlin"}

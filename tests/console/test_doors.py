@@ -26,6 +26,7 @@ NEEDS: dict[str, set[AccessVerb]] = {
     "/topic": {READ},
     "/timers": {READ},
     "/timer": {READ},
+    "/timer/life": {READ},
     "/timer/payload": {READ, PAYLOAD},
     "/dead": {READ},
     "/dead/letter": {READ},

@@ -18,7 +18,7 @@ MOST_LOOKED_AT = 10_000
 MOST_FOUND = 500
 """The timers that one search may be asked for."""
 
-PATIENCE = 0.08
+PATIENCE = 0.06
 """Seconds after which a search answers with what it has found so far."""
 
 

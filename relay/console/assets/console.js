@@ -116,6 +116,26 @@
     line.setAttribute("points", points.length > 1 ? points.join(" ") : "");
   }
 
+  const concerns = document.getElementById("concerns");
+
+  function showConcerns(found) {
+    const said = JSON.stringify(found);
+    if (concerns.dataset.said === said) return; // what has the focus keeps it
+    concerns.dataset.said = said;
+    concerns.querySelector("ul").replaceChildren(...found.map(([about, text, address, grave]) => {
+      const row = document.createElement("li"), name = document.createElement("bdi");
+      row.className = grave ? "bad" : "warn";
+      name.className = "name";
+      name.textContent = about;
+      const within = address ? row.appendChild(document.createElement("a")) : row;
+      if (address) within.href = address;
+      within.append(name, ` ${text}`);
+      return row;
+    }));
+    concerns.hidden = !found.length;
+    document.getElementById("fine").hidden = Boolean(found.length);
+  }
+
   const stream = document.getElementById("stream");
   if (stream) {
     const badge = document.getElementById("live"), words = document.getElementById("live-text");
@@ -126,6 +146,7 @@
       for (const row of all("[data-topic]")) if (row.dataset.topic in said.topics) fill(row, said.topics[row.dataset.topic]);
       const relay = document.getElementById("relay");
       if (relay && said.relay) fill(relay, said.relay);
+      if (concerns && said.concerns) showConcerns(said.concerns);
       badge.hidden = false;
       badge.classList.remove("lost");
       words.textContent = "live";

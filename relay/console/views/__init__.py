@@ -8,6 +8,7 @@ from relay.console.requests import Handler
 from relay.console.views import (
     dead_actions,
     dead_letters,
+    life,
     overview,
     people,
     recurrences,
@@ -23,6 +24,7 @@ PAGES: Mapping[str, Handler] = {
     "/topic/resume": topics.ask_resume,
     "/timers": timers.timers,
     "/timer": timers.timer,
+    "/timer/life": life.life,
     "/timer/payload": timers.payload,
     "/timer/run": timer_actions.ask_run,
     "/timer/move": timer_actions.ask_move,

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from markupsafe import Markup
-
 from relay.console import shown
-from relay.console.live import Look, TopicLook
+from relay.console.live import LiveLook, TopicLook
 from relay.console.requests import Desk, PageAnswer, PageCall, Shown
 from relay.core.trust.verbs import AccessVerb
 
@@ -21,14 +19,20 @@ LATE = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Concern:
-    """Something that somebody should look at. `grave` if timers are not delivered because of it."""
+    """Something that somebody should look at: what it is about, and what is wrong there. `grave` if timers
+    are not delivered because of it."""
 
-    text: Markup
+    about: str
+    said: str
     address: str = ""
     grave: bool = False
 
+    def row(self) -> list[object]:
+        """The same for a page that is open."""
+        return [self.about, self.said, self.address, self.grave]
 
-def page_of(desk: Desk, look: Look, after: str) -> tuple[Sequence[TopicLook], str]:
+
+def page_of(desk: Desk, look: LiveLook, after: str) -> tuple[Sequence[TopicLook], str]:
     """The topics of a page that the caller may read, in the order of their names, and where the next page
     begins."""
     names = sorted(name for name in look.topics if name > after and desk.access.allows(AccessVerb.READ, name))
@@ -36,7 +40,7 @@ def page_of(desk: Desk, look: Look, after: str) -> tuple[Sequence[TopicLook], st
     return [look.topics[name] for name in names[:MOST_SHOWN]], more
 
 
-def relay_numbers(look: Look) -> dict[str, object]:
+def relay_numbers(look: LiveLook) -> dict[str, object]:
     """What changes of this relay."""
     relay = look.relay
     return {
@@ -50,26 +54,26 @@ def relay_numbers(look: Look) -> dict[str, object]:
     }
 
 
-def concerns(look: Look, topics: Sequence[TopicLook]) -> list[Concern]:
+def concerns(look: LiveLook, topics: Sequence[TopicLook]) -> list[Concern]:
     """What needs attention, the gravest first."""
     found = [
-        Concern(Markup("This relay: {}").format(shown.visible(each)), grave=True) for each in look.trouble
+        Concern("This relay", f"is not well: {shown.visible(each)}", grave=True) for each in look.trouble
     ]
     for place, there in look.relay.connected.items():
         if not there and place:
-            found.append(Concern(Markup("Redis at {} does not answer").format(place), grave=True))
+            found.append(Concern(place, "does not answer", grave=True))
     for each in topics:
         stats, where = each.stats, shown.address("/console/topic", topic=each.stats.topic)
-        name = shown.name(stats.topic)
+        name = shown.visible(stats.topic)
         if stats.paused_until is not None:
-            found.append(Concern(Markup("{} is paused").format(name), where))
+            found.append(Concern(name, "is paused", where))
         elif each.overdue > LATE:
-            said = "{} has a timer that has been due for {}"
-            found.append(Concern(Markup(said).format(name, shown.seconds(each.overdue)), where, grave=True))
+            late = f"has timers that have been due for more than {shown.seconds(LATE)}"
+            found.append(Concern(name, late, where, grave=True))
         if stats.dead:
             letters = shown.address("/console/dead", topic=stats.topic)
             many = "1 dead letter" if stats.dead == 1 else f"{shown.count(stats.dead)} dead letters"
-            found.append(Concern(Markup("{} has {}").format(name, many), letters))
+            found.append(Concern(name, f"has {many}", letters))
     return sorted(found, key=lambda each: not each.grave)
 
 
@@ -85,6 +89,7 @@ async def overview(desk: Desk, call: PageCall) -> PageAnswer:
         "after": call.text("after"),
         "concerns": concerns(look, topics),
         "relay": relay_numbers(look),
+        "relay_name": desk.relay_name,
         "uptime": desk.live.uptime(),
     }
     return Shown("overview.html", about)

@@ -111,7 +111,7 @@ def _read_rule(rule: pb.RecurrenceRule, said: str) -> None:
     kind, _, rest = said.partition(" ")
     if kind.lower() == "every":
         if not rest.strip().isascii() or not rest.strip().isdigit() or len(rest) > 12:
-            raise InvalidField("rule.every", "is no whole number of seconds, as in: every 900")
+            raise InvalidField("rule.every", "is not a whole number of seconds, as in: every 900")
         rule.every.CopyFrom(Duration(seconds=int(rest)))
     elif "FREQ=" in said.upper():
         rule.rrule = said

@@ -150,7 +150,8 @@ async def _movable(desk: Desk, topic: str, timer_id: str) -> timer_messages.Time
 
 
 async def move(desk: Desk, call: PageCall) -> PageAnswer:
-    """Give a timer another due time, unless it has changed since the page was made, and record who did."""
+    """Give a timer another due time, unless it has changed since the page was made, and record who did.
+    Raises `InvalidField`."""
     topic, timer_id = _names(call)
     due, was = call.instant("due"), call.instant("was")
     if due is None or was is None:

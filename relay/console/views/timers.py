@@ -23,7 +23,8 @@ STATE_NAMES = {
 
 
 async def timers(desk: Desk, call: PageCall) -> PageAnswer:
-    """Search. A script call for each 500 timers that are looked at, and partition; 10,000 timers at most."""
+    """Search. A script call for each 500 timers that are looked at, and partition; 10,000 timers at most.
+    Raises `InvalidField`."""
     name, state = call.need("topic"), call.text("state")
     if state not in STATES:
         raise InvalidField("state", f"is {state}; give pending, leased, or nothing")

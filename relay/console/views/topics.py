@@ -35,7 +35,7 @@ def of_topic(desk: Desk, topic: str) -> dict[str, object]:
 
 async def topic(desk: Desk, call: PageCall) -> PageAnswer:
     """Show a topic. A read of each partition, one of its forecast, and what is read for all pages once a
-    second."""
+    second. Raises `InvalidField`."""
     name = call.need("topic")
     found = (await desk.topics.get(pb.GetTopicRequest(topic=name))).topic
     looked = (await desk.live.look()).topics.get(name)
@@ -111,7 +111,7 @@ async def ask_pause(desk: Desk, call: PageCall) -> PageAnswer:
 
 
 async def pause(desk: Desk, call: PageCall) -> PageAnswer:
-    """Pause a topic."""
+    """Pause a topic. Raises `InvalidField`."""
     name = call.need("topic")
     request = pb.PauseTopicRequest(topic=name, note=call.text("note"))
     if said := call.text("minutes").strip():

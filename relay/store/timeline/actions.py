@@ -70,7 +70,7 @@ class RedisActions:
             before = found[-1].entry
 
     async def page(self, before: str, limit: int) -> list[Action]:
-        """See `ActionStore.page`. One XREVRANGE."""
+        """See `ActionStore.page`. One XREVRANGE. Raises `InvalidField`."""
         if before and not _ENTRY.fullmatch(before):
             raise InvalidField("before", "is not the id of an entry; start without one")
         return await self._page("XREVRANGE", f"({before}" if before else "+", "-", limit)

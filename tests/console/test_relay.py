@@ -1,0 +1,85 @@
+"""The console of a relay as a process: who signs in, streams that are open as it stops, and where it is not
+served."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from pathlib import Path
+
+import pytest
+
+from relay.trust import tokens
+from tests.console.pages import Pages
+from tests.worlds.relay.stage import Stage
+from tests.worlds.waiting import PATIENCE
+
+pytestmark = pytest.mark.anyio
+
+POLICY = "rules: [{principals: ['token:alice'], topics: ['*'], verbs: [read, operate]}]\n"
+
+
+async def test_a_token_signs_in_until_it_is_taken_back(stage: Stage, tmp_path: Path) -> None:
+    """Without it one is anonymous, and the policy says what that may; a wrong one is told so, and not kept.
+    What one does has one's name."""
+    known, policy, token = tmp_path / "tokens", tmp_path / "policy.yaml", tokens.new()
+    known.write_text(tokens.line("alice", token) + "\n")
+    policy.write_text(POLICY)
+    relay = stage.relay(
+        settings={"RELAY_AUTHENTICATION__TOKENS_FILE": str(known), "RELAY_POLICY_FILE": str(policy)}
+    )
+    pages = Pages(relay.api)
+    denied = await pages.get("/topic?topic=t")
+    assert (denied.status, "Sign in" in denied.words) == (403, True)
+    form = {"relay_console": (await pages.get("/sign-in")).token}
+    wrong = await pages.send("/sign-in", {**form, "bearer": tokens.new()})
+    assert (wrong.status, "not one that this relay takes" in wrong.words) == (401, True)
+    assert "relay_bearer" not in pages.cookies
+    assert (await pages.send("/sign-in", {**form, "bearer": token})).status == 303
+    seen = await pages.get("/topic?topic=t")
+    assert (seen.status, "token:alice" in seen.words) == (200, True)
+    paused = await pages.act("/topic/pause", topic="t", note="mine")
+    assert paused.status == 200, paused.words
+    assert "token:alice PauseTopic" in (await pages.get("/people?topic=t")).words
+    assert token not in relay.output()
+    elsewhere = Pages(relay.api, {"relay_bearer": tokens.new()})
+    assert (await elsewhere.get()).status == 401
+    assert (await pages.send("/sign-in", {**form, "bearer": ""})).status == 303  # signed out
+    assert (await pages.get("/topic?topic=t")).status == 403
+
+
+async def test_the_stream_tells_what_may_be_read_and_ends_with_it(stage: Stage, tmp_path: Path) -> None:
+    """A page that is open keeps no relay from stopping: it ends in order, and logs no error."""
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("rules: [{principals: [anonymous], topics: [mine], verbs: [schedule, read]}]\n")
+    relay = stage.relay(settings={"RELAY_POLICY_FILE": str(policy), "RELAY_TOPICS__theirs__JOURNAL": "true"})
+    producer = stage.producer(relay)
+    producer.schedule("mine", "one", delay=3600)
+    stage.client.sadd("timers_topics", "theirs")
+    connection = http.client.HTTPConnection(relay.api, timeout=PATIENCE)
+    connection.request("GET", "/console/live")
+    answer = connection.getresponse()
+    assert answer.headers["content-type"].startswith("text/event-stream")
+
+    def event() -> dict[str, dict[str, object]]:
+        while not (line := answer.readline()).startswith(b"data: "):
+            assert line, "the stream has ended"
+        said: dict[str, dict[str, object]] = json.loads(line[6:])
+        return said
+
+    topics = event()["topics"]
+    assert list(topics) == ["mine"]
+    event()  # it goes on
+    assert relay.terminate() == 0
+    assert answer.read().count(b"data:") <= 2
+    connection.close()
+    assert [line for line in relay.lines() if line["level"] in ("error", "critical")] == []
+
+
+async def test_where_it_is_switched_off_there_is_the_api_alone(stage: Stage) -> None:
+    relay = stage.relay(settings={"RELAY_CONSOLE__ENABLED": "false"})
+    pages = Pages(relay.api)
+    assert (await pages.get()).status == 404
+    assert (await pages.ask("GET", "/v1/topics")).status == 200
+    said = next(line for line in relay.lines() if line["message"] == "relay is serving")
+    assert said["console"] == "off"
