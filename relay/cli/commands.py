@@ -12,6 +12,7 @@ from relay.cli.daemon import commands as daemon
 from relay.cli.daemon import token_commands
 from relay.cli.journal import audit_commands as audit
 from relay.cli.journal import commands as journal
+from relay.cli.outbox import commands as outbox
 from relay.cli.pipeline import commands as pipeline
 from relay.cli.policy import commands as policy
 from relay.cli.recurrences import commands as recurrences
@@ -53,6 +54,7 @@ app.add_typer(timers.app)
 app.add_typer(cancel_commands.app)
 app.add_typer(history_commands.app)
 app.add_typer(recurrences.group)
+app.add_typer(outbox.group)
 app.add_typer(topics.app)
 app.add_typer(dead_letters.group)
 app.add_typer(journal.group)

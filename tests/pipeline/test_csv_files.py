@@ -21,7 +21,7 @@ from relay.pipeline.spark.session import configured
 from relay.store.codec import envelope
 from relay.store.keys import KeyNames
 from tests.pipeline import nasty
-from tests.pipeline.postgres import postgres, text_format
+from tests.postgres import postgres, text_format
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

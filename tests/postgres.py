@@ -39,6 +39,21 @@ class Postgres:
         )
         return done.stdout
 
+    def url(self, database: str = "postgres") -> str:
+        """What libpq takes."""
+        return f"postgresql://postgres@/{database}?host={self.folder}"
+
+    def start(self, *options: str) -> None:
+        """Start it, also after `kill`; `options` are of `postgres`, as `-c name=value`."""
+        log = str(self.folder / "log")
+        given = ("-k", str(self.folder), "-c", "listen_addresses=''", *options)
+        wait = ("-w", "-t", str(int(DEADLINE)), "-l", log)
+        self.run("pg_ctl", "-D", str(self.folder / "data"), *wait, "-o", " ".join(given), "start")
+
+    def kill(self) -> None:
+        """End it as a crash does: SIGQUIT, and what was not written is recovered from the log."""
+        self.run("pg_ctl", "-D", str(self.folder / "data"), "-w", "-m", "immediate", "stop")
+
     def sql(self, statement: str, given: bytes = b"") -> bytes:
         """What a statement prints; `given` is what COPY FROM STDIN reads."""
         where = ("-h", str(self.folder), "-U", "postgres", "-d", "postgres")
@@ -52,9 +67,9 @@ def text_format(values: list[str]) -> bytes:
 
 
 @contextmanager
-def postgres() -> Iterator[Postgres]:
+def postgres(*options: str) -> Iterator[Postgres]:
     """Started and stopped; skips where none is installed. As root it runs as another user, since it refuses
-    to run as root."""
+    to run as root. `options` are of `postgres`; without them it does not sync its disk."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
     if not found:
         skip("Postgres", "apt-get install postgresql")
@@ -67,12 +82,10 @@ def postgres() -> Iterator[Postgres]:
     data = str(folder / "data")
     try:
         server.run("initdb", "-D", data, "-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C", "-N")
-        options = f"-k {folder} -c listen_addresses='' -c fsync=off"
-        log = str(folder / "log")
-        server.run("pg_ctl", "-D", data, "-w", "-t", str(int(DEADLINE)), "-l", log, "-o", options, "start")
+        server.start(*(options or ("-c", "fsync=off")))
         try:
             yield server
         finally:
-            server.run("pg_ctl", "-D", data, "-w", "-m", "immediate", "stop")
+            server.kill()
     finally:
         shutil.rmtree(folder)

@@ -1,0 +1,1 @@
+"""`relay outbox …`: timers that applications write in transactions of their own database."""

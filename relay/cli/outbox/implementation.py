@@ -1,0 +1,213 @@
+"""What the commands `relay outbox …` do."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from relay.cli.terminal import output, parse
+from relay.cli.terminal.confirming import confirm
+from relay.cli.terminal.exits import BAD_INPUT, FAILURE, UNAVAILABLE, fail
+from relay.core.endpoints import addresses
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+SHOWN = 20
+"""The most refused rows that `status` shows."""
+
+DIALECTS = ("postgresql", "postgres")
+
+
+def migrate(database: str) -> None:
+    """See `relay outbox migrate`."""
+    from sqlalchemy import create_engine
+    from sqlalchemy.engine import make_url
+
+    from relay.outbox import UnsupportedDatabase, create
+
+    with _errors():
+        engine = create_engine(make_url(_plain(database)).set(drivername="postgresql+psycopg"))
+        try:
+            with engine.begin() as connection:
+                create(connection)
+        except UnsupportedDatabase as refusal:
+            fail(str(refusal), BAD_INPUT)
+        finally:
+            engine.dispose()
+    typer.echo("The outbox and the inbox are there.")
+
+
+def run(database: str, target: str, movers: int, poll: str, metrics: str) -> None:
+    """See `relay outbox run`."""
+    from prometheus_client import CollectorRegistry, start_http_server
+
+    from relay.client import RelayClient
+    from relay.outbox.mover import MoverCounts, OutboxMover
+    from relay.outbox.running import OutboxMetrics
+    from relay.outbox.running import run as run_movers
+
+    url = _plain(database)
+    pause = parse.length(poll, "--poll").total_seconds()
+    if pause <= 0:
+        fail("--poll: is 0; give more, such as 1s", BAD_INPUT)
+    shown = OutboxMetrics(MoverCounts())
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    if metrics:
+        try:
+            host, port = addresses.split(metrics)
+            registry = CollectorRegistry(auto_describe=False)
+            registry.register(shown)
+            start_http_server(port, host, registry)
+        except (ValueError, OSError) as problem:
+            fail(f"--metrics: {problem}", BAD_INPUT)
+
+    async def serve() -> None:
+        async with RelayClient(target) as client:
+            some = [OutboxMover(url, client, poll=pause, counts=shown.counts) for _ in range(movers)]
+            loop = asyncio.get_running_loop()
+
+            def stop() -> None:
+                for mover in some:
+                    mover.stop()
+
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, stop)
+            await run_movers(url, some, shown)
+
+    with _errors(), _client_errors():
+        asyncio.run(serve())
+
+
+def status(database: str, as_json: bool) -> None:
+    """See `relay outbox status`."""
+    from relay.outbox import status as reading
+
+    with _connected(database) as connection:
+        found = reading.status(connection)
+        rows = reading.refused(connection, SHOWN)
+    if as_json:
+        fields = {name: getattr(found, name) for name in ("waiting", "blocked", "refused")}
+        told = [{**row._asdict(), "refused_at": output.iso(row.refused_at)} for row in rows]
+        output.document({**fields, "lag_seconds": found.lag, "refused_rows": told})
+        return
+    lines = [
+        ("waiting", f"{found.waiting:,}"),
+        ("oldest", f"{found.lag:.3f} s"),
+        ("blocked", f"{found.blocked:,}"),
+        ("refused", f"{found.refused:,}"),
+    ]
+    typer.echo(output.block(lines))
+    for row in rows:
+        what = f"{row.action} {output.name(row.topic, row.timer_id)}"
+        typer.echo(f"row {row.id}  {output.iso(row.refused_at)}  {what}: {output.safe(row.reason)}")
+    if found.refused > len(rows):
+        typer.echo(f"and {found.refused - len(rows):,} more")
+
+
+def retry(database: str, rows: list[int], everything: bool, as_json: bool) -> None:
+    """See `relay outbox retry`."""
+    from relay.outbox import status as changing
+
+    chosen = _chosen(rows, everything)
+    with _connected(database) as connection:
+        _told("retried", changing.retry(connection, chosen), as_json)
+
+
+def drop(database: str, rows: list[int], everything: bool, yes: bool, as_json: bool) -> None:
+    """See `relay outbox drop`."""
+    from relay.outbox import status as changing
+
+    chosen = _chosen(rows, everything)
+    if not yes:
+        which = "all refused rows" if chosen is None else f"{len(chosen)} refused rows"
+        confirm(
+            lambda: f"Remove {which} for good?",
+            reason="what is dropped is gone",
+            refused="nothing was dropped",
+        )
+    with _connected(database) as connection:
+        _told("dropped", changing.drop(connection, chosen), as_json)
+
+
+def prune(database: str, older_than: str, as_json: bool) -> None:
+    """See `relay outbox prune`."""
+    from relay import inbox
+
+    age = parse.length(older_than, "--older-than")
+    with _connected(database) as connection:
+        _told("pruned", inbox.prune(connection, age), as_json)
+
+
+def _told(word: str, count: int, as_json: bool) -> None:
+    if as_json:
+        output.document({word: count})
+    else:
+        typer.echo(f"{count:,} row{'' if count == 1 else 's'} {word}.")
+
+
+def _chosen(rows: list[int], everything: bool) -> list[int] | None:
+    if bool(rows) is everything:
+        fail("ROW: name rows, or give --all; not both", BAD_INPUT)
+    return None if everything else rows
+
+
+def _plain(database: str) -> str:
+    """The URL as libpq takes it; a driver that it names for SQLAlchemy is left out."""
+    scheme, found, rest = database.partition("://")
+    dialect = scheme.partition("+")[0]
+    if not found or dialect not in DIALECTS:
+        shown = dialect if found and dialect.isalnum() else "something else"
+        wanted = "the outbox needs PostgreSQL 13 or newer: give postgresql://user@host/database"
+        fail(f"--database: is of {shown}; {wanted}", BAD_INPUT)
+    return f"postgresql://{rest}"
+
+
+@contextmanager
+def _connected(database: str) -> Iterator[Connection[Any]]:
+    with _errors():
+        import psycopg
+
+        with psycopg.connect(_plain(database), autocommit=True) as connection:
+            yield connection
+
+
+@contextmanager
+def _errors() -> Iterator[None]:
+    """Within the block what the database says ends the command, with one sentence and a code."""
+    try:
+        import psycopg
+        import sqlalchemy.exc
+    except ImportError:
+        fail("the outbox needs its extra: pip install 'relay-timers[daemon,outbox]'", BAD_INPUT)
+    try:
+        yield
+    except psycopg.errors.UndefinedTable:
+        fail("--database: has no outbox; create it with relay outbox migrate", FAILURE)
+    except (psycopg.OperationalError, sqlalchemy.exc.OperationalError) as error:
+        fail(f"the database is not available: {_words(error)}", UNAVAILABLE)
+    except (psycopg.Error, sqlalchemy.exc.SQLAlchemyError) as error:
+        fail(f"the database refuses: {_words(error)}", FAILURE)
+
+
+def _words(error: Exception) -> str:
+    """The first line of an error, without SQLAlchemy's own additions."""
+    return (str(getattr(error, "orig", None) or error).splitlines() or [type(error).__name__])[0]
+
+
+@contextmanager
+def _client_errors() -> Iterator[None]:
+    from relay.client.errors import InvalidArgument, RelayError
+
+    try:
+        yield
+    except InvalidArgument as error:
+        fail(f"--target: {error.message}", BAD_INPUT)
+    except RelayError as error:
+        fail(str(error), FAILURE)

@@ -1,0 +1,196 @@
+"""Takes rows out of the database and hands them to a relay: one step, and the loop around it.
+
+Two rows of one timer must never be on their way in two movers: the older one could come last, and would
+stand. So all rows of a timer are in one lane, and a mover takes a lane before it reads rows, by a row of
+`relay_outbox_lanes` that is committed before any call is made.
+
+Race    A mover dies after its call has left. Its locks would end with its session, and another mover would go
+on to the
+        timer's next row while the call is still on its way through a relay that hangs. The call would land
+        last. So a lane is held until an instant, and not by a session. No call is begun later than
+        `call_time` after the lane was asked for, and none acts longer than its own deadline of at most that
+        (see 0076, 0079): so none acts after twice that time, and the lane is held for longer.
+Race    A mover is stopped by its machine after its call was answered, and goes on when its lane is another's.
+It only
+        deletes rows then that a relay has taken, and it gives back lanes that are still its own.
+Race    A step gives a call up that a relay has not answered. The call may act until its own deadline, so the
+lanes are not
+        given back then: they are free when their time is over.
+Race    A lane is taken as another mover gives it back. Rows that it has deleted must not be seen again, so
+they are read by
+        another statement than the one that takes the lane: its snapshot is from before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Sequence
+from datetime import timedelta
+from time import monotonic
+from uuid import uuid4
+
+import psycopg
+from psycopg import AsyncConnection
+
+from relay.client import RelayClient
+from relay.outbox import statements
+from relay.outbox.handing_over import HandedOver, OutboxRow, hand_over
+from relay.outbox.tables import LANES
+
+logger = logging.getLogger("relay.outbox")
+
+CALL_TIME = 5.0
+"""Seconds within which all calls of a step begin, and for which each of them waits at most."""
+
+MARGIN = 1.0
+"""Seconds beyond twice `CALL_TIME` for which a lane is held: for clocks that run at different speeds."""
+
+ROWS_AT_ONCE = 500
+BYTES_AT_ONCE = 1 << 20
+"""The payloads that a step reads, but for a larger first one."""
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
+
+
+class MoverCounts:
+    """What the movers of a process have done since it started."""
+
+    def __init__(self) -> None:
+        self.taken = self.refused = self.held = 0
+
+
+class OutboxMover:
+    """One mover: it has a connection of its own, and one step under way.
+
+    `poll` is the number of seconds after which it looks again though nobody has notified it. `woken` is set
+    when somebody has.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        client: RelayClient,
+        *,
+        poll: float = 1.0,
+        rows: int = ROWS_AT_ONCE,
+        call_time: float = CALL_TIME,
+        counts: MoverCounts | None = None,
+    ) -> None:
+        self.woken = asyncio.Event()
+        self.counts = counts or MoverCounts()
+        self._url = url
+        self._client = client
+        self._poll = poll
+        self._rows = rows
+        self._call_time = call_time
+        self._lease = timedelta(seconds=2 * call_time + MARGIN)
+        self._connection: AsyncConnection | None = None
+        self._stopping = asyncio.Event()
+        self._in_trouble = False
+
+    def stop(self) -> None:
+        """End `run` after the step that is under way."""
+        self._stopping.set()
+        self.woken.set()
+
+    async def run(self) -> None:
+        """Move rows until `stop`. It survives whatever a step meets, and says so once."""
+        pause = _FIRST_PAUSE
+        try:
+            while not self._stopping.is_set():
+                self.woken.clear()
+                try:
+                    busy = await self.step()
+                except (psycopg.Error, OSError) as failure:
+                    await self._disconnect()
+                    self._trouble("the database", failure)
+                else:
+                    if busy.failure is None:
+                        self._well()
+                        pause = _FIRST_PAUSE
+                        if not busy.taken and not busy.not_taken:
+                            await _wait(self.woken, self._poll)
+                        continue
+                    self._trouble("the relay", busy.failure)
+                await _wait(self._stopping, pause * random.uniform(0.5, 1.0))
+                pause = min(2 * pause, _LONGEST_PAUSE)
+        finally:
+            await self._disconnect()
+
+    async def step(self) -> HandedOver:
+        """Take lanes, hand over their oldest rows, and give the lanes back."""
+        deadline = monotonic() + self._call_time  # counted from before the lanes are held
+        connection = await self._connected()
+        holder = uuid4()
+        lanes = await self.take(connection, holder=holder, most=LANES // 4)
+        if not lanes:
+            return HandedOver([], [])
+        rows = await self.read(connection, lanes)
+        done = await self.hand_over(rows, deadline)
+        await self.settle(connection, done, holder=holder, lanes=[] if done.is_open else lanes)
+        self.counts.taken += len(done.taken)
+        self.counts.refused += sum(each.pause is None for each in done.not_taken)
+        self.counts.held += sum(each.pause is not None for each in done.not_taken)
+        return done
+
+    async def take(self, connection: AsyncConnection, *, holder: object, most: int) -> list[int]:
+        """Hold lanes that have rows; they are ours once this has returned."""
+        asked = {"holder": holder, "lease": self._lease, "most": most}
+        found = await (await connection.execute(statements.TAKE, asked)).fetchall()
+        return [lane for (lane,) in found]
+
+    async def read(self, connection: AsyncConnection, lanes: Sequence[int]) -> list[OutboxRow]:
+        """Read the oldest rows of lanes."""
+        asked = {"lanes": list(lanes), "rows": self._rows, "bytes": BYTES_AT_ONCE}
+        found = await (await connection.execute(statements.READ, asked)).fetchall()
+        return [OutboxRow(*row) for row in found]
+
+    async def hand_over(self, rows: Sequence[OutboxRow], deadline: float) -> HandedOver:
+        """Call the relay."""
+        return await hand_over(self._client, rows, deadline)
+
+    async def settle(
+        self, connection: AsyncConnection, done: HandedOver, *, holder: object, lanes: Sequence[int]
+    ) -> None:
+        """Delete what was taken, put aside what was not, and give the lanes back: in one transaction."""
+        async with connection.transaction(), connection.pipeline():
+            if done.taken:
+                await connection.execute(statements.DELETE, {"ids": done.taken})
+            for each in done.not_taken:
+                put_aside = statements.REFUSE if each.pause is None else statements.HOLD
+                asked = {"id": each.id, "reason": each.reason, "pause": each.pause}
+                await connection.execute(put_aside, asked)
+            await connection.execute(statements.FREE, {"lanes": list(lanes), "holder": holder})
+        for each in done.not_taken:
+            if each.pause is None:
+                logger.warning("row %d of the outbox is refused: %s", each.id, each.reason)
+
+    async def _connected(self) -> AsyncConnection:
+        if self._connection is None:
+            self._connection = await AsyncConnection.connect(self._url, autocommit=True)
+        return self._connection
+
+    async def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
+
+    def _trouble(self, where: str, failure: Exception) -> None:
+        if not self._in_trouble:
+            logger.warning("%s takes or gives no rows now, trying again: %s", where, failure)
+        self._in_trouble = True
+
+    def _well(self) -> None:
+        if self._in_trouble:
+            logger.info("rows are moved again")
+        self._in_trouble = False
+
+
+async def _wait(event: asyncio.Event, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        pass

@@ -1,0 +1,106 @@
+"""The statements of movers, each with a name and a sentence."""
+
+from __future__ import annotations
+
+_LEFT_ALONE = """
+  EXISTS (
+    SELECT FROM relay_outbox AS held
+    WHERE held.topic = one.topic AND held.timer_id = one.timer_id AND held.id <= one.id
+      AND held.again_at > clock_timestamp()
+  )
+"""
+"""Whether a row, or an earlier one of its timer, is put aside: the intents of a timer keep their order."""
+
+TAKE = f"""
+WITH free AS MATERIALIZED (
+  SELECT lane FROM relay_outbox_lanes AS lanes
+  WHERE held_until <= clock_timestamp()
+    AND EXISTS (
+      SELECT FROM relay_outbox AS one
+      WHERE one.lane = lanes.lane AND one.refused_at IS NULL AND NOT {_LEFT_ALONE}
+    )
+  ORDER BY held_until LIMIT %(most)s FOR UPDATE SKIP LOCKED
+)
+UPDATE relay_outbox_lanes AS lanes SET holder = %(holder)s, held_until = clock_timestamp() + %(lease)s
+FROM free WHERE lanes.lane = free.lane RETURNING lanes.lane
+"""
+"""Take lanes that have rows and no holder; those that were not held for longest come first."""
+
+READ = f"""
+SELECT id, occurrence, action, topic, timer_id, payload, headers, content_type, due_time, delay, expire_time,
+  expire_after, spread, seal_with, greatest(clock_timestamp() - written_at, interval '0') AS age
+FROM (
+  SELECT *, sum(octet_length(payload)) OVER (ORDER BY id) - octet_length(payload) AS before
+  FROM (
+    SELECT * FROM relay_outbox AS one
+    WHERE lane = ANY(%(lanes)s) AND refused_at IS NULL AND NOT {_LEFT_ALONE}
+    ORDER BY id LIMIT %(rows)s
+  ) AS oldest
+) AS sized
+WHERE before < %(bytes)s ORDER BY id
+"""
+"""Read the oldest rows of the lanes, the first one whatever its size."""
+
+DELETE = "DELETE FROM relay_outbox WHERE id = ANY(%(ids)s)"
+"""Remove rows that a relay has taken."""
+
+HOLD = """
+UPDATE relay_outbox SET again_at = clock_timestamp() + %(pause)s, reason = %(reason)s
+WHERE id = %(id)s AND refused_at IS NULL
+"""
+"""Leave a row alone for a while."""
+
+REFUSE = """
+UPDATE relay_outbox SET again_at = 'infinity', refused_at = clock_timestamp(), reason = %(reason)s WHERE id =
+%(id)s
+"""
+"""Put a row aside until somebody says what is to become of it."""
+
+FREE = """
+UPDATE relay_outbox_lanes SET holder = NULL, held_until = clock_timestamp()
+WHERE lane = ANY(%(lanes)s) AND holder = %(holder)s
+"""
+"""Give lanes back, those that are still ours."""
+
+STATUS = """
+SELECT
+  count(*) FILTER (WHERE refused_at IS NULL AND NOT blocked) AS waiting,
+  count(*) FILTER (WHERE refused_at IS NULL AND blocked) AS blocked,
+  count(*) FILTER (WHERE refused_at IS NOT NULL) AS refused,
+  coalesce(extract(epoch FROM clock_timestamp() - min(written_at)
+    FILTER (WHERE refused_at IS NULL AND NOT blocked)), 0)::float8 AS lag
+FROM (
+  SELECT refused_at, written_at, EXISTS (
+    SELECT FROM relay_outbox AS held WHERE held.topic = one.topic AND held.timer_id = one.timer_id AND held.id
+    < one.id AND held.again_at = 'infinity'
+  ) AS blocked
+  FROM relay_outbox AS one
+) AS standing
+"""
+"""Count the rows that wait, those that wait behind a refused one, and those that are refused."""
+
+REFUSED = """
+SELECT id, action, topic, timer_id, refused_at, reason FROM relay_outbox
+WHERE refused_at IS NOT NULL ORDER BY id LIMIT %(most)s
+"""
+"""Read the refused rows."""
+
+RETRY = """
+UPDATE relay_outbox SET again_at = NULL, refused_at = NULL, reason = NULL
+WHERE refused_at IS NOT NULL AND (%(all)s OR id = ANY(%(ids)s))
+"""
+"""Try refused rows again."""
+
+DROP = "DELETE FROM relay_outbox WHERE refused_at IS NOT NULL AND (%(all)s OR id = ANY(%(ids)s))"
+"""Remove refused rows for good."""
+
+WAKE = "SELECT pg_notify('relay_outbox', '')"
+"""Wake the movers."""
+
+PRUNE = """
+DELETE FROM relay_inbox WHERE occurrence_id IN (
+  SELECT occurrence_id FROM relay_inbox WHERE handled_at < clock_timestamp() - %(age)s ORDER BY handled_at
+  LIMIT 10000
+)
+"""
+"""Remove some of the inbox' rows that are older than this."""

@@ -1,0 +1,1 @@
+"""The outbox and the inbox, on a real Postgres and a real relay."""

@@ -1,0 +1,63 @@
+"""A Postgres with an outbox, and a relay: started once for the folder."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from sqlalchemy import create_engine
+
+from relay.outbox import create
+from tests.outbox.desk import Desk
+from tests.postgres import Postgres, postgres
+from tests.worlds.relay.stage import Stage, staged
+
+FOLDER = Path(__file__).parent
+NUMBERS = itertools.count()
+
+
+@pytest.hookimpl(tryfirst=True)  # xdist reads the marks in its own, which comes before a conftest's
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """One worker of a parallel run takes the whole folder, so that there is one Postgres."""
+    for item in items:
+        if FOLDER in item.path.parents:
+            item.add_marker(pytest.mark.xdist_group("outbox"))
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Postgres]:
+    """Its database `template` has the tables."""
+    with postgres() as server:
+        server.sql("CREATE DATABASE template")
+        engine = create_engine(server.url("template").replace("postgresql:", "postgresql+psycopg:"))
+        with engine.begin() as connection:
+            create(connection)
+        engine.dispose()
+        yield server
+
+
+@pytest.fixture
+def database(server: Postgres) -> Iterator[str]:
+    """The URL of a database of the test's own, with the tables."""
+    name = f"test{next(NUMBERS)}"
+    with psycopg.connect(server.url(), autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name} TEMPLATE template")
+        yield server.url(name)
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture(scope="session")
+def shared_stage() -> Iterator[Stage]:
+    with staged(Stage) as stage:
+        stage.relay(settings={"RELAY_TOPICS__full__MAX_WAITING": "1"})
+        yield stage
+
+
+@pytest.fixture
+def desk(database: str, shared_stage: Stage) -> Iterator[Desk]:
+    """The database, the relay, and what stands in both."""
+    with psycopg.connect(database, autocommit=True) as connection:
+        yield Desk(database, connection, shared_stage)

@@ -1,0 +1,109 @@
+"""`relay outbox …`: what people see, and a mover as a process."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+from typer.testing import CliRunner
+
+from relay.cli.commands import app
+from tests.outbox.desk import Desk
+from tests.worlds.relay.processes import free_address
+from tests.worlds.waiting import eventually
+
+if TYPE_CHECKING:
+    from tests.postgres import Postgres
+
+
+def said(*arguments: str, code: int = 0) -> str:
+    """What a command prints, on either stream."""
+    ended = CliRunner().invoke(app, ["outbox", *arguments])
+    assert ended.exit_code == code, ended.output
+    return ended.output
+
+
+def test_a_new_database(server: Postgres) -> None:
+    """What it lacks is said; `migrate` may be repeated, and takes what SQLAlchemy calls the database."""
+    with psycopg.connect(server.url(), autocommit=True) as connection:
+        connection.execute("CREATE DATABASE fresh")
+    url = server.url("fresh")
+    assert "relay outbox migrate" in said("status", "--database", url, code=1)
+    for each in (url, url.replace("postgresql:", "postgresql+asyncpg:")):
+        assert said("migrate", "--database", each) == "The outbox and the inbox are there.\n"
+    assert said("status", "--database", url).splitlines()[0].split() == ["waiting", "0"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("migrate", "--database", "mysql://u:secret@h/d"), 2, "is of mysql; the outbox needs PostgreSQL"),
+        (("status", "--database", "u:secret@h"), 2, "--database: is of something else"),
+        (("status", "--database", "postgresql://u:secret@127.0.0.1:1/d"), 4, "the database is not available"),
+        (("retry", "--database", "postgresql://h/d"), 2, "name rows, or give --all"),
+        (("drop", "--database", "postgresql://h/d", "1", "--all"), 2, "name rows, or give --all"),
+        (("run", "--database", "postgresql://h/d", "--poll", "0"), 2, "--poll: is 0"),
+        (("run", "--database", "postgresql://h/d", "--target", "nowhere"), 2, "--target:"),
+        (("run", "--database", "postgresql://h/d", "--metrics", "nowhere"), 2, "--metrics:"),
+        (("prune", "--database", "postgresql://h/d", "--older-than", "old"), 2, "--older-than:"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_named(arguments: tuple[str, ...], code: int, words: str) -> None:
+    """And no password is shown."""
+    printed = said(*arguments, code=code)
+    assert words in printed
+    assert "secret" not in printed
+
+
+def test_a_mover_as_a_process(desk: Desk) -> None:
+    """It is woken by a commit, shows what waits and what was refused, hears of what people do about refused
+    rows, and ends in order when it is told to."""
+    metrics = free_address()
+    arguments = (
+        "relay.cli",
+        "outbox",
+        "run",
+        "--target",
+        desk.relay.target,
+        "--metrics",
+        metrics,
+        "--poll",
+        "1h",
+    )
+    mover = desk.stage.process(
+        f"mover-{desk.topic}", *arguments, settings={"RELAY_OUTBOX_DATABASE": desk.database}
+    )
+
+    def shown() -> str:
+        mover._check_runs()
+        try:
+            return str(urllib.request.urlopen(f"http://{metrics}/metrics", timeout=10).read().decode())
+        except OSError:
+            return ""
+
+    eventually(lambda: "relay_outbox_lag_seconds 0.0" in shown(), "it has looked")
+    for n in range(3):  # the poll comes in an hour: only a notification wakes it
+        desk.write(desk.new(f"t{n}"))
+        eventually(lambda: desk.rows() == [], "the row is moved")
+    assert desk.timers().keys() == {"t0", "t1", "t2"}
+    desk.write(desk.new("bad", b"x" * ((1 << 20) + 1)), desk.new("bad", b"later"))
+    eventually(lambda: 'relay_outbox_moved_rows_total{result="refused"} 1.0' in shown(), "it is refused")
+    eventually(lambda: 'relay_outbox_rows{state="refused"} 1.0' in shown(), "and counted")
+    document = json.loads(said("status", "--database", desk.database, "--json"))
+    (row,) = document.pop("refused_rows")
+    assert document == {"waiting": 0, "blocked": 1, "refused": 1, "lag_seconds": 0.0}
+    assert (row["timer_id"], row["action"]) == ("bad", "schedule")
+    assert f"row {row['id']}" in said("status", "--database", desk.database)
+    assert said("retry", "--database", desk.database, str(row["id"])) == "1 row retried.\n"
+    eventually(lambda: 'relay_outbox_moved_rows_total{result="refused"} 2.0' in shown(), "refused again")
+    assert "--yes" in said("drop", "--database", desk.database, "--all", code=2)
+    assert said("drop", "--database", desk.database, "--all", "--yes") == "1 row dropped.\n"
+    eventually(lambda: desk.rows() == [], "the later row goes on")
+    desk.connection.execute("INSERT INTO relay_inbox VALUES ('old', now() - interval '40 days')")
+    assert said("prune", "--database", desk.database, "--older-than", "30d") == "1 row pruned.\n"
+    assert mover.terminate() == 0
+    assert "Traceback" not in mover.output()
+    assert "secret" not in mover.output()

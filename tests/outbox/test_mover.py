@@ -1,0 +1,166 @@
+"""A mover hands rows to a relay: each once, in order, and what is refused holds up its own timer alone."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+
+from relay.client import RelayClient
+from relay.outbox import status, writing
+from relay.outbox.handing_over import HandedOver
+from relay.outbox.mover import OutboxMover
+from tests.outbox.desk import HOUR, Desk
+from tests.worlds.waiting import until
+
+
+async def test_rows_become_timers(desk: Desk) -> None:
+    """Those that are scheduled, moved and cancelled; several of one timer come in order, in one step."""
+    async with desk.client() as client:
+        desk.write(*(desk.new(f"t{n}", b"%d" % n, headers={"n": str(n)}) for n in range(20)))
+        desk.write(desk.new("t1", b"again"))
+        writing.move(desk.connection, desk.new("t2", b"moved", delay=2 * HOUR))
+        writing.move(desk.connection, desk.new("nobody", b""))
+        desk.cancel("t3")
+        desk.cancel("t4")
+        desk.write(desk.new("t4", b"back"))
+        assert desk.count() == 26
+        done = await desk.drained(desk.mover(client))
+        assert (len(done.taken), done.not_taken) == (26, [])
+        assert desk.rows() == []
+        timers = {timer.timer_id: timer async for timer in client.list(desk.topic)}
+        assert timers.keys() == {f"t{n}" for n in range(20)} - {"t3"}
+        found = {name: await client.get(desk.topic, name) for name in ("t0", "t1", "t2", "t4")}
+        assert [(each.payload, dict(each.headers)) for each in found.values() if each] == [
+            (b"0", {"n": "0"}), (b"again", {}), (b"moved", {}), (b"back", {}),
+        ]  # fmt: skip
+
+
+async def test_a_delay_counts_from_the_row(desk: Desk) -> None:
+    """What has passed of it while no mover was there is not waited for again."""
+    desk.write(desk.new("a", delay=HOUR), desk.new("b", delay=60))
+    desk.connection.execute("UPDATE relay_outbox SET written_at = written_at - interval '30 minutes'")
+    async with desk.client() as client:
+        before = desk.stage.client.time()[0]
+        await desk.drained(desk.mover(client))
+        a, b = await client.get(desk.topic, "a"), await client.get(desk.topic, "b")
+    assert a is not None
+    assert b is not None
+    assert 1800 - 1 <= a.due_time.timestamp() - before <= 1800 + 60
+    assert b.due_time.timestamp() - before <= 60
+
+
+class Dying(OutboxMover):
+    """Its connection is lost between the relay's OK and the deletion of its rows."""
+
+    async def settle(self, connection: psycopg.AsyncConnection[Any], *_: Any, **__: Any) -> None:
+        await connection.close()
+        raise psycopg.OperationalError("gone")
+
+
+async def test_a_row_that_is_handed_over_twice_is_one_occurrence(desk: Desk) -> None:
+    """Its delivery is under way when the second mover comes: it keeps its lease, and the handler is called
+    once."""
+    seen: list[str] = []
+    gate = asyncio.Event()
+    client = RelayClient(desk.relay.target)
+
+    @client.on(desk.topic)
+    async def handle(delivery: Any) -> None:
+        seen.append(delivery.occurrence_id)
+        await gate.wait()
+
+    async with client:
+        desk.write(desk.new("a", delay=0))
+        (row,) = desk.rows()
+        with pytest.raises(psycopg.OperationalError, match="gone"):
+            await Dying(desk.database, client, call_time=0.5).step()
+        await until(lambda: seen)
+        second = desk.mover(client)
+        assert await second.step() == HandedOver([], [])  # the lane is held, until its time is over
+
+        async def moved() -> bool:
+            await second.step()
+            return desk.rows() == []
+
+        await until(moved, "the lane is free again")
+        gate.set()
+        await until(lambda: desk.timers() == {})
+        await second._disconnect()
+    assert seen == [f"a/{row['occurrence'].hex}"]
+
+
+async def test_what_is_refused_waits_for_somebody(desk: Desk) -> None:
+    """It holds up the later rows of its timer and no others, says why, and goes on in order or is dropped."""
+    desk.write(desk.new("bad", b"x" * ((1 << 20) + 1)), desk.new("good"), desk.new("bad", b"later"))
+    desk.connection.execute(
+        "INSERT INTO relay_outbox (action, topic, timer_id) VALUES ('schedule', %s, 'timeless')", [desk.topic]
+    )
+    desk.write(desk.new("good", b"later"))
+    async with desk.client() as client:
+        done = await desk.drained(desk.mover(client))
+        assert len(done.taken) == 2
+        assert {row["timer_id"]: row["refused_at"] is not None for row in desk.rows()} == {
+            "bad": False, "timeless": True,
+        }  # fmt: skip
+        first, second = status.refused(desk.connection, 10)
+        assert (first.timer_id, second.timer_id) == ("bad", "timeless")
+        assert "max_payload_bytes" in first.reason
+        assert "due_time" in second.reason
+        found = status.status(desk.connection)
+        assert (found.waiting, found.blocked, found.refused, found.lag) == (0, 1, 2, 0)
+        assert desk.timers().keys() == {"good"}
+        assert status.retry(desk.connection, [first.id]) == 1
+        assert not (await desk.drained(desk.mover(client))).taken
+        assert status.drop(desk.connection, None) == 2
+        assert len((await desk.drained(desk.mover(client))).taken) == 1
+        assert desk.timers()["bad"].endswith(b"later")
+    assert desk.rows() == []
+
+
+async def test_a_full_topic_is_tried_again_and_holds_up_no_other(desk: Desk) -> None:
+    """Its row keeps the reason, and its later rows wait with it."""
+    async with desk.client() as client:
+        await client.schedule("full", b"", delay=HOUR, timer_id=f"{desk.topic}-first")
+        desk.write(
+            desk.new("second", topic="full"), desk.new("a"), desk.new("second", b"later", topic="full")
+        )
+        done = await desk.drained(desk.mover(client))
+        assert (len(done.taken), len(done.not_taken)) == (1, 1)
+        assert done.not_taken[0].pause == timedelta(seconds=5)
+        first, later = desk.rows()
+        assert (first["refused_at"], "RESOURCE_EXHAUSTED" in first["reason"], later["reason"]) == (
+            None,
+            True,
+            None,
+        )
+        assert desk.timers().keys() == {"a"}
+        await client.cancel("full", f"{desk.topic}-first")
+        desk.connection.execute("UPDATE relay_outbox SET again_at = now() WHERE again_at IS NOT NULL")
+        assert len((await desk.drained(desk.mover(client))).taken) == 2
+        await client.cancel("full", "second")
+
+
+async def test_a_step_is_bounded_by_bytes(desk: Desk) -> None:
+    """A row that is larger than the bound goes alone."""
+    desk.write(*(desk.new("same", b"x" * 700_000) for _ in range(4)))
+    async with desk.client() as client:
+        mover = desk.mover(client)
+        assert [len((await mover.step()).taken) for _ in range(3)] == [2, 2, 0]
+        await mover._disconnect()
+
+
+async def test_a_relay_that_is_away(desk: Desk) -> None:
+    """Rows stay, lanes are given back, and the mover goes on as soon as a relay answers."""
+    desk.write(desk.new("a"))
+    async with RelayClient("127.0.0.1:1", timeout=1.0) as nobody:
+        mover = desk.mover(nobody, call_time=0.5)
+        done = await mover.step()
+        await mover._disconnect()
+    assert done.failure is not None
+    assert desk.count() == 1
+    async with desk.client() as client:
+        assert len((await desk.drained(desk.mover(client))).taken) == 1

@@ -1,0 +1,138 @@
+"""What an application writes: rows of its own transaction, whichever way it speaks to its database."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from sqlalchemy import create_engine
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.orm import Session
+
+from relay import outbox
+from relay.client.errors import InvalidArgument
+from relay.outbox.tables import metadata
+from tests.outbox.desk import Desk
+
+Write = Callable[[Any], Any]
+
+
+def sqlalchemy_url(desk: Desk) -> str:
+    return desk.database.replace("postgresql:", "postgresql+psycopg:")
+
+
+async def sync_session(desk: Desk, write: Write, commit: bool) -> None:
+    engine = create_engine(sqlalchemy_url(desk))
+    with Session(engine) as session:
+        write(session)
+        session.commit() if commit else session.rollback()
+    with engine.connect() as connection:
+        write(connection)
+        connection.commit() if commit else connection.rollback()
+    engine.dispose()
+
+
+async def async_session(desk: Desk, write: Callable[[Any], Awaitable[Any]], commit: bool) -> None:
+    engine = create_async_engine(sqlalchemy_url(desk))
+    async with AsyncSession(engine) as session:
+        await write(session)
+        await (session.commit() if commit else session.rollback())
+    async with engine.connect() as connection:
+        await write(connection)
+        await (connection.commit() if commit else connection.rollback())
+    await engine.dispose()
+
+
+async def plain(desk: Desk, write: Write, commit: bool) -> None:
+    with psycopg.connect(desk.database) as connection, connection.cursor() as cursor:
+        for where in (connection, cursor):
+            write(where)
+            connection.commit() if commit else connection.rollback()
+
+
+async def plain_async(desk: Desk, write: Callable[[Any], Awaitable[Any]], commit: bool) -> None:
+    connection = await psycopg.AsyncConnection.connect(desk.database)
+    async with connection, connection.cursor() as cursor:
+        for where in (connection, cursor):
+            await write(where)
+            await (connection.commit() if commit else connection.rollback())
+
+
+@pytest.mark.parametrize("way", [sync_session, async_session, plain, plain_async])
+async def test_a_row_is_of_the_transaction(desk: Desk, way: Any) -> None:
+    """Of one that is rolled back nothing stays; of one that commits each row has all that its timer has."""
+    due = datetime(2030, 1, 31, 9, tzinfo=UTC)
+    timer = desk.new(
+        "ü", b"\x00\xff", due_time=due, headers={"k": "ö"}, content_type="a/b", expire_after=60, spread=1.5
+    )
+
+    def write(where: Any) -> Any:
+        return outbox.schedule(where, timer)
+
+    await way(desk, write, False)
+    assert desk.rows() == []
+    await way(desk, write, True)
+    first, second = desk.rows()
+    assert first["occurrence"] != second["occurrence"]
+    assert first["lane"] == second["lane"]
+    expected = {
+        "action": "schedule", "topic": desk.topic, "timer_id": "ü", "payload": b"\x00\xff", "due_time": due,
+        "headers": {"k": "ö"}, "content_type": "a/b", "delay": None, "expire_time": None,
+        "expire_after": timedelta(seconds=60), "spread": timedelta(seconds=1.5), "seal_with": "",
+        "refused_at": None, "reason": None,
+    }  # fmt: skip
+    assert {name: first[name] for name in expected} == expected
+
+
+async def test_many_and_other_intents(desk: Desk) -> None:
+    """Their order is that of the calls."""
+    engine = create_engine(sqlalchemy_url(desk))
+    with Session(engine) as session, session.begin():
+        outbox.schedule_batch(session, [desk.new(f"t{n}") for n in range(3)])
+        outbox.schedule_batch(session, [])
+        outbox.move(session, desk.new("t1", b"moved"))
+        outbox.cancel(session, desk.topic, "t2")
+    engine.dispose()
+    told = [(row["action"], row["timer_id"]) for row in desk.rows()]
+    assert told == [*(("schedule", f"t{n}") for n in range(3)), ("move", "t1"), ("cancel", "t2")]
+
+
+async def test_what_is_refused_at_once(desk: Desk) -> None:
+    """By the field's name, and before anything is written; a database of another kind by its own."""
+    for field, timer in {
+        "occurrence_id": desk.new("a", occurrence_id=f"a/{1:032x}"),
+        "debounce": desk.new("a", debounce=1),
+    }.items():
+        with pytest.raises(InvalidArgument, match=field) as told:
+            outbox.schedule(desk.connection, timer)
+        assert told.value.field == field
+    with pytest.raises(InvalidArgument, match="timer_id"):
+        outbox.cancel(desk.connection, desk.topic, "")
+    engine = create_engine("sqlite://")
+    with engine.connect() as connection:
+        with pytest.raises(outbox.UnsupportedDatabase, match="sqlite"):
+            outbox.schedule(connection, desk.new("a"))
+        with pytest.raises(outbox.UnsupportedDatabase, match="sqlite"):
+            outbox.create(connection)
+    engine.dispose()
+    with pytest.raises(psycopg.errors.CheckViolation):
+        desk.connection.execute(
+            "INSERT INTO relay_outbox (action, topic, timer_id, due_time) "
+            "VALUES ('schedule', 'a', 'b', 'infinity')"
+        )
+    assert desk.rows() == []
+
+
+async def test_created_again(desk: Desk) -> None:
+    """Nothing changes, and no row is lost. Alembic finds all tables in `metadata`."""
+    desk.write(desk.new("a"))
+    engine = create_engine(sqlalchemy_url(desk))
+    for _ in range(2):
+        with engine.begin() as connection:
+            outbox.create(connection)
+    engine.dispose()
+    assert desk.count() == 1
+    assert set(metadata.tables) == {"relay_outbox", "relay_outbox_lanes", "relay_inbox"}
