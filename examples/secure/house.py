@@ -23,6 +23,7 @@ rules:
   - {name: shop, principals: ["token:web"], topics: [reminders], verbs: [schedule]}
   - {name: handlers, principals: ["spiffe://shop.example/ns/shop/*"], topics: [reminders], verbs: [deliver]}
   - {name: staff, principals: ["jwt:staff:*"], topics: ["*"], verbs: [read, operate]}
+  - {name: privacy, principals: ["jwt:staff:otto"], topics: [reminders], verbs: [admin]}
 """
 
 
@@ -64,7 +65,7 @@ class House:
         self._write("tokens", tokens.line("web", self.web).encode())
         issuer = Issuer()
         self._write("staff.jwks", issuer.jwks())
-        self.anna = issuer.token("anna")
+        self.anna, self.otto = issuer.token("anna"), issuer.token("otto")
         self._write("policy.yaml", POLICY.encode())
         self.serial = self.new_certificate()
 

@@ -56,7 +56,7 @@ class Server:
 
     def __init__(self, url: str, topic: str) -> None:
         self._redis = Redis.from_url(url)
-        self._payloads = f"timers_payloads:{topic}"
+        self._payloads, self._dead = f"timers_payloads:{topic}", f"timers_dead:{topic}"
         self._redis.config_set("rdbcompression", "no")  # so that a search finds texts
 
     def close(self) -> None:
@@ -73,6 +73,10 @@ class Server:
         """How many timers are sealed with each key."""
         stored = cast("list[bytes]", self._redis.hvals(self._payloads))
         return Counter(sealed.key_of(each) or "no key" for each in stored)
+
+    def dead(self) -> int:
+        """How many dead letters there are."""
+        return self._redis.xlen(self._dead)
 
     def finds(self, text: str) -> int:
         """How many keys hold a text anywhere."""

@@ -14,11 +14,16 @@ from relay.core.recurring.nominal import Nominal
 from relay.core.recurring.recurrence import LeftOut, Recurrence, Standing, StoredRecurrence, Turn, Turned
 from relay.core.recurring.rule import Rule
 from relay.core.recurring.turns import turn
+from relay.core.trust.sealing import SUBJECT
+from relay.store.bulk.resealing import Resealing, Sealed
+from relay.store.bulk.store import BulkStore
 from relay.store.codec.subjects import KNOWN
 from relay.store.partitions.carrying import Carrier
 from relay.store.partitions.recurrences import RedisRecurrences
+from relay.store.server.blocking import BlockingServer
 from tests.keyspace import Keyspace
 from tests.servers import RunningServer
+from tests.store.test_resealing import contents
 from tests.store.test_subjects import Desk
 
 FIRST = 1_767_225_600 * SECOND
@@ -34,6 +39,7 @@ class Keeper(Desk):
 
     def __init__(self, url: str, topic: str, directory: Path) -> None:
         super().__init__(url, topic, directory)
+        self.url = url
         self.recurrences = RedisRecurrences(self.server, Carrier(self.server), self.contents)
 
     async def put(self, name: str) -> None:
@@ -149,3 +155,24 @@ async def test_keys_that_redis_lacks_are_not_forgotten(keepers: tuple[Keeper, Ke
     await one.server.ask("RESTORE", one.key, 0, dump)
     one.now += KNOWN
     assert set((await one.turn(await one.due())).values()) == {Turned.DONE}
+
+
+async def test_a_rotation_beside_recurrences_of_subjects(
+    keepers: tuple[Keeper, Keeper], tmp_path: Path
+) -> None:
+    """It gives the new key to the subjects' keys, and leaves what they have sealed: a relay with the new key
+    alone reads and turns all recurrences."""
+    one, other = keepers
+    with BulkStore(BlockingServer(one.url)) as store:
+        resealing = Resealing(store)
+        resealing.rotate(one.topic, contents(tmp_path, "k2", "k1"), "k2")
+        found = resealing.count(one.topic)
+    assert found[Sealed.RECURRENCES] == {SUBJECT: 2, "k2": 1}
+    assert found[Sealed.SUBJECTS] == {"k2": 2}
+    newer = RedisRecurrences(other.server, Carrier(other.server), contents(tmp_path, "k2"))
+    due = await newer.due(one.topic, 10)
+    assert {each.recurrence.recurrence_id: each.recurrence for each in due.kept} == {
+        name: recurrence(name) for name in WHO
+    }
+    turns = [turn(each, nominals(each), FIRST, "") for each in due.kept]
+    assert set(await newer.turn(one.topic, turns, FIRST)) == {Turned.DONE}
