@@ -706,7 +706,7 @@ class Settings(BaseSettings):
     name: Annotated[str, AfterValidator(rules.relay_name)] = field(
         "",
         "",
-        "What this relay is called in journals and in the action log: up to 253 "
+        "What this relay is called in journals, by `relay history`, and in the action log: up to 253 "
         "letters, digits, `_`, `.` and `-`. Empty: the name of its host, which in Kubernetes is the pod's.",
     )
     call_timeout: Number = field(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from relay.core.history.events import TimerEvent
 from relay.core.instants import SECOND
-from relay.core.journal import Journals
+from relay.core.journal import Journals, RecordKind
 from relay.core.recurring.calendars import NO_CALENDARS
 from relay.core.recurring.ends import OccurrenceOutcome
 from relay.core.recurring.forecast import Window
@@ -14,6 +15,7 @@ from relay.core.recurring.recurrence import Overlap, Put, Recurrence, Standing, 
 from relay.core.recurring.rule import Rule
 from relay.core.recurring.turns import turn
 from relay.core.timers import Change
+from relay.store.histories import RedisHistories
 from relay.store.partitions.forecasts import RedisForecasts
 from relay.store.partitions.recurrences import RedisRecurrences
 from relay.store.server.server import Server
@@ -75,6 +77,28 @@ async def test_calendars_on_a_cluster() -> None:
             cluster.migrate("calendars", source)
             assert await calendars.remove("de")
             assert (await calendars.read(known)).dates == {"fr": frozenset()}
+
+
+async def told_by_a_history(server: Server, relay: Relay, name: str, timer_id: str) -> None:
+    """The life of an occurrence, through all partitions that it was in, on whichever node they are."""
+    page = await RedisHistories(server).read("orders", timer_id, limit=100, cursor="")
+    made, *moves, cancelled = page.events[::-1]
+    assert (made.kind, made.recurrence_id) == (RecordKind.SCHEDULED, name)
+    assert (cancelled.kind, relay.layout.partitions[cancelled.partition]) == (
+        RecordKind.CANCELLED,
+        relay.layout.partition(timer_id),
+    )
+    at = made.partition
+    for left, arrived in batched_in_twos(moves):
+        assert (left.kind, arrived.kind, left.partition) == (RecordKind.LEFT, RecordKind.ARRIVED, at)
+        assert left.record.hand_over == arrived.record.hand_over
+        at = arrived.partition
+    assert (cancelled.partition, page.cursor) == (at, "")
+
+
+def batched_in_twos(events: list[TimerEvent]) -> list[tuple[TimerEvent, TimerEvent]]:
+    assert len(events) % 2 == 0
+    return list(zip(events[::2], events[1::2], strict=True))
 
 
 async def listed(store: RedisRecurrences, relay: Relay) -> list[str]:
@@ -161,3 +185,5 @@ async def test_outcomes_are_found_in_any_partition() -> None:
             for name in NAMES:
                 told = await store.ended(relay.layout, name, made[name], journaled=True)
                 assert [each.outcome for each in told.values()] == [OccurrenceOutcome.CANCELLED] * 2
+            for name in NAMES[:8]:
+                await told_by_a_history(server, relay, name, next(reversed(made[name])))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import typer
 
@@ -13,16 +13,22 @@ from relay.cli.recurrences import shown
 from relay.cli.terminal import known_topics, output, parse, tables
 from relay.cli.terminal.exits import BAD_INPUT, NOT_FOUND, fail
 from relay.cli.terminal.relay_connection import RelayConnection
+from relay.cli.terminal.watching import show_again
 from relay.client import RelayClient
 from relay.client.calls.recurrence_values import (
     BackfillOverlap,
     PutResult,
     RecurOptions,
     Recurrence,
+    RecurrenceHistory,
     RuleFields,
 )
 
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
 MAX_PAGE = 500
+TITLES = ("recurrence id", "rule", "next", "runs>", "left out", "paused")
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,11 +159,17 @@ def get(connection: RelayConnection, topic: str, recurrence_id: str, as_json: bo
 
 
 def list_(
-    connection: RelayConnection, topic: str, prefix: str, paused: bool | None, limit: int, as_json: bool
+    connection: RelayConnection,
+    topic: str,
+    prefix: str,
+    paused: bool | None,
+    limit: int,
+    every: str | None,
+    as_json: bool,
 ) -> None:
-    """Show up to `limit` recurrences; JSON lines are printed as they come."""
+    """Show up to `limit` recurrences, once or at an interval; JSON lines are printed as they come."""
 
-    async def listed(client: RelayClient) -> None:
+    async def look(client: RelayClient) -> list[tuple[str, ...]]:
         rows: list[tuple[str, ...]] = []
         size = min(limit + 1, MAX_PAGE)
         count, has_more = 0, False
@@ -176,17 +188,17 @@ def list_(
                 )
         if not count:
             await known_topics.require(client.topics, topic)
-        if rows:
-            tables.show(tables.table(TITLES, rows))
-        elif not as_json:
-            typer.echo(f"no recurrences in {output.safe(topic)}", err=True)
         if has_more and not as_json:
             typer.echo(f"there are more: these are the first {limit} (--limit)", err=True)
+        return rows
 
-    connection.ask(listed)
+    async def render(client: RelayClient) -> RenderableType:
+        rows = await look(client)
+        if not rows:
+            typer.echo(f"no recurrences in {output.safe(topic)}", err=True)
+        return tables.table(TITLES, rows) if rows else ""
 
-
-TITLES = ("recurrence id", "rule", "next", "runs>", "left out", "paused")
+    show_again(connection, every, look if as_json else None, render)
 
 
 def preview(
@@ -359,19 +371,33 @@ def delete(
         _fail_missing(topic, recurrence_id)
 
 
-def history(connection: RelayConnection, topic: str, recurrence_id: str, limit: int, as_json: bool) -> None:
-    """Show what came of the latest instants."""
-    instants = connection.ask(lambda client: client.recurrences.history(topic, recurrence_id, limit=limit))
-    if as_json:
-        for each in instants:
+def history(
+    connection: RelayConnection,
+    topic: str,
+    recurrence_id: str,
+    limit: int,
+    every: str | None,
+    as_json: bool,
+) -> None:
+    """Show what came of the latest instants, once or at an interval."""
+
+    async def look(client: RelayClient) -> RecurrenceHistory:
+        instants = await client.recurrences.history(topic, recurrence_id, limit=limit)
+        for each in instants if as_json else ():
             output.document(shown.passed(each))
-    elif instants:
+        if instants.outcomes_missing:
+            typer.echo(instants.outcomes_missing, err=True)
+        return instants
+
+    async def render(client: RelayClient) -> RenderableType:
+        instants = await look(client)
+        if not instants:
+            typer.echo("no instant has come yet", err=True)
+            return ""
         titles = ("time", "occurrence", "late by>", "outcome", "attempts>", "ended")
-        tables.show(tables.table(titles, [shown.passed_row(each) for each in instants]))
-    else:
-        typer.echo("no instant has come yet", err=True)
-    if instants.outcomes_missing:
-        typer.echo(instants.outcomes_missing, err=True)
+        return tables.table(titles, [shown.passed_row(each) for each in instants])
+
+    show_again(connection, every, look if as_json else None, render)
 
 
 def _count(occurrences: int) -> str:

@@ -13,12 +13,14 @@ from relay.cli.terminal.options import (
     DEFAULT_TARGET,
     RECURRENCES,
     Durability,
+    Interval,
     Json,
     Limit,
     Note,
     Target,
     Timeout,
     TopicName,
+    Watch,
 )
 
 app = typer.Typer(no_args_is_help=True)
@@ -259,6 +261,8 @@ def list_(
         typer.Option("--paused/--not-paused", help="Only those that are paused, or are not."),
     ] = None,
     limit: Limit = 100,
+    watch: Watch = False,
+    interval: Interval = "2s",
     target: Target = DEFAULT_TARGET,
     timeout: Timeout = None,
     as_json: Json = False,
@@ -267,7 +271,8 @@ def list_(
     from relay.cli.recurrences import asking
     from relay.cli.terminal.relay_connection import RelayConnection
 
-    asking.list_(RelayConnection(target, timeout), topic, prefix, paused, limit, as_json)
+    connection, every = RelayConnection(target, timeout), interval if watch else None
+    asking.list_(connection, topic, prefix, paused, limit, every, as_json)
 
 
 @app.command()
@@ -427,6 +432,8 @@ def history(
     topic: TopicName,
     recurrence_id: RecurrenceId,
     limit: Annotated[int, typer.Option("--limit", min=1, max=16, help="At most this many instants.")] = 16,
+    watch: Watch = False,
+    interval: Interval = "2s",
     target: Target = DEFAULT_TARGET,
     timeout: Timeout = None,
     as_json: Json = False,
@@ -435,7 +442,8 @@ def history(
     from relay.cli.recurrences import asking
     from relay.cli.terminal.relay_connection import RelayConnection
 
-    asking.history(RelayConnection(target, timeout), topic, recurrence_id, limit, as_json)
+    connection, every = RelayConnection(target, timeout), interval if watch else None
+    asking.history(connection, topic, recurrence_id, limit, every, as_json)
 
 
 @app.command()

@@ -8,6 +8,8 @@ from typing import Annotated, Optional
 
 import typer
 
+from relay.cli.terminal.completing import topic_names
+
 DAEMON = "The daemon"
 TIMERS = "Timers"
 TOPICS = "Topics and dead letters"
@@ -43,7 +45,7 @@ Note = Annotated[
     typer.Option("--note", metavar="TEXT", help="Why, for the action log: see journal tail --people."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")]
+TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", autocompletion=topic_names)]
 TimerId = Annotated[str, typer.Argument(metavar="ID", help="The timer's name within the topic.")]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Show at most this many.")]
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Show it again and again, until Ctrl-C.")]

@@ -6,12 +6,15 @@ import base64
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from relay.client import ChangeResult, ScheduledTimer, Timer, TimerChange, TimerInfo
 from relay.client.calls.topic_values import DeadLetter
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 
 def document(value: dict[str, Any]) -> None:
@@ -151,7 +154,7 @@ def decoded(payload: bytes) -> str | None:
 
 
 class Listing:
-    """Prints what `list` answers: JSON lines as they come, or a table at the end."""
+    """Shows what `list` answers: JSON lines as they come, or a table at the end."""
 
     def __init__(self, as_json: bool) -> None:
         self.count = 0
@@ -167,18 +170,16 @@ class Listing:
         else:
             self._rows.append(found)
 
-    def end(self, topic: str) -> None:
-        """Print the table; `more` says whether there are timers beyond the limit."""
-        if self._as_json:
-            return
-        if self._rows:
-            from relay.cli.terminal import tables
-
-            tables.show(tables.table(TITLES, [_row(row) for row in self._rows]))
-        else:
-            typer.echo(f"no timers in {safe(topic)}", err=True)
+    def rendered(self, topic: str) -> RenderableType:
+        """Return the table, and say what is not in it."""
         if self.has_more:
             typer.echo(f"there are more: these are the first {self.count} (--limit)", err=True)
+        if not self._rows:
+            typer.echo(f"no timers in {safe(topic)}", err=True)
+            return ""
+        from relay.cli.terminal import tables
+
+        return tables.table(TITLES, [_row(row) for row in self._rows])
 
 
 TITLES = ("timer id", "state", "due", "next claim", "attempts>")

@@ -45,9 +45,10 @@ def table(titles: Sequence[str], rows: Rows) -> RenderableType:
 
 
 def show(what: RenderableType) -> None:
-    """Print something once."""
+    """Print something once; nothing for an empty text."""
     if isinstance(what, str):
-        typer.echo(what)
+        if what:
+            typer.echo(what)
     else:
         console().print(what)
 

@@ -21,7 +21,7 @@ SHORTEST_INTERVAL = 0.1
 def show_again(
     connection: RelayConnection,
     every: str | None,
-    print_documents: Callable[[RelayClient], Awaitable[None]] | None,
+    print_documents: Callable[[RelayClient], Awaitable[object]] | None,
     render: Callable[[RelayClient], Awaitable[RenderableType]],
 ) -> None:
     """Show something once, or at an interval until Ctrl-C; as JSON documents with `print_documents`. `every`

@@ -12,6 +12,7 @@ from relay.cli.terminal.options import (
     TIMERS,
     Conflict,
     Durability,
+    Interval,
     Json,
     Limit,
     ListState,
@@ -20,6 +21,7 @@ from relay.cli.terminal.options import (
     Timeout,
     TimerId,
     TopicName,
+    Watch,
 )
 
 app = typer.Typer()
@@ -182,6 +184,8 @@ def list_(
         typer.Option("--state", help="Only timers in this state."),
     ] = None,
     limit: Limit = 100,
+    watch: Watch = False,
+    interval: Interval = "2s",
     target: Target = DEFAULT_TARGET,
     timeout: Timeout = None,
     as_json: Json = False,
@@ -190,7 +194,8 @@ def list_(
     from relay.cli.terminal.relay_connection import RelayConnection
     from relay.cli.timers import timer_calls
 
-    timer_calls.list_(topic, state.value if state else None, limit, RelayConnection(target, timeout), as_json)
+    connection, every = RelayConnection(target, timeout), interval if watch else None
+    timer_calls.list_(topic, state.value if state else None, limit, connection, every, as_json)
 
 
 @app.command(rich_help_panel=TIMERS)

@@ -6,17 +6,22 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from relay.cli.terminal import known_topics, output, parse
 from relay.cli.terminal.exits import BAD_INPUT, NOT_FOUND, fail
 from relay.cli.terminal.relay_connection import RelayConnection
+from relay.cli.terminal.watching import show_again
 from relay.cli.topics.topic_calls import pause_of
 from relay.client import ChangeResult, RelayClient, TimerChange, TimerState
 from relay.client.calls.timer_values import ScheduleOptions
 from relay.client.calls.topics import TopicInfo, Topics
 from relay.client.errors import CallError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 MAX_PAGE = 500
 
@@ -121,23 +126,27 @@ def run(
         _fail_missing(topic, timer_id, connection)
 
 
-def list_(topic: str, state: str | None, limit: int, connection: RelayConnection, as_json: bool) -> None:
-    """Show up to `limit` timers; JSON lines are printed as they come."""
+def list_(
+    topic: str, state: str | None, limit: int, connection: RelayConnection, every: str | None, as_json: bool
+) -> None:
+    """Show up to `limit` timers, once or at an interval; JSON lines are printed as they come."""
+    wanted = TimerState(state) if state else None
 
-    async def listed(client: RelayClient) -> None:
+    async def look(client: RelayClient) -> output.Listing:
         listing = output.Listing(as_json)
-        wanted = TimerState(state) if state else None
-        timers = client.list(topic, state=wanted, page_size=min(limit + 1, MAX_PAGE))
-        async for timer in timers:
+        async for timer in client.list(topic, state=wanted, page_size=min(limit + 1, MAX_PAGE)):
             if listing.count == limit:
                 listing.has_more = True
                 break
             listing.add(timer)
         if not listing.count:
             await known_topics.require(client.topics, topic)
-        listing.end(topic)
+        return listing
 
-    connection.ask(listed)
+    async def render(client: RelayClient) -> RenderableType:
+        return (await look(client)).rendered(topic)
+
+    show_again(connection, every, look if as_json else None, render)
 
 
 def _fail_missing(topic: str, timer_id: str, connection: RelayConnection) -> None:

@@ -10,12 +10,14 @@ from relay.cli.terminal.options import (
     DEFAULT_TARGET,
     TOPICS,
     Durability,
+    Interval,
     Json,
     Limit,
     Note,
     Target,
     Timeout,
     TopicName,
+    Watch,
 )
 
 app = typer.Typer(no_args_is_help=True)
@@ -70,6 +72,8 @@ def list_(
             "--all", help="Look through all dead letters for those that match, not just the first 20 pages."
         ),
     ] = False,
+    watch: Watch = False,
+    interval: Interval = "2s",
     target: Target = DEFAULT_TARGET,
     timeout: Timeout = None,
     as_json: Json = False,
@@ -80,7 +84,8 @@ def list_(
     from relay.cli.topics.dead_letter_selection import LetterOptions
 
     asked = LetterOptions(timer_id, reason, since, before)
-    dead_letters.list_(RelayConnection(target, timeout), topic, asked, limit, everything, as_json)
+    connection, every = RelayConnection(target, timeout), interval if watch else None
+    dead_letters.list_(connection, topic, asked, limit, everything, every, as_json)
 
 
 @app.command()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -12,7 +12,11 @@ from relay.cli.terminal import known_topics, output, tables
 from relay.cli.terminal.exits import NOT_FOUND, fail
 from relay.cli.terminal.relay_connection import RelayConnection
 from relay.cli.topics.dead_letter_selection import PAGE, LetterOptions
+from relay.cli.topics.topic_calls import show_topics
 from relay.client.calls.topics import ALL_DEAD, DeadLetterInfo, Topics
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 MOST_PAGES = 20
 """Pages that `dead list` looks through with a filter but without --all."""
@@ -27,15 +31,21 @@ TITLES = ("dead id", "timer id", "reason", "attempts>", "died", "error")
 
 
 def list_(
-    connection: RelayConnection, topic: str, asked: LetterOptions, limit: int, everything: bool, as_json: bool
+    connection: RelayConnection,
+    topic: str,
+    asked: LetterOptions,
+    limit: int,
+    everything: bool,
+    every: str | None,
+    as_json: bool,
 ) -> None:
-    """Show up to `limit` dead letters that match; JSON lines are printed as they come."""
+    """Show up to `limit` dead letters that match, once or at an interval; JSON lines are printed as they
+    come."""
     wanted = asked.filter()
     is_filtered = wanted != ALL_DEAD
     page_size = PAGE if is_filtered else min(limit + 1, PAGE)
-    found = _Found(limit, as_json)
 
-    async def listed(topics: Topics) -> str:
+    async def listed(topics: Topics, found: _Found) -> str:
         token = ""
         for page in itertools.count(1):
             letters, token = await topics.dead_page(topic, wanted, page_size=page_size, token=token)
@@ -51,11 +61,16 @@ def list_(
                 )
         raise AssertionError("unreachable")
 
-    note = connection.call(listed)
-    if not as_json:
-        _show(topic, found.letters, is_filtered=is_filtered)
-    if note:
-        typer.echo(note, err=True)
+    async def look(topics: Topics) -> _Found:
+        found = _Found(limit, as_json)
+        if note := await listed(topics, found):
+            typer.echo(note, err=True)
+        return found
+
+    async def render(topics: Topics) -> RenderableType:
+        return _rendered(topic, (await look(topics)).letters, is_filtered=is_filtered)
+
+    show_topics(connection, every, look if as_json else None, render)
 
 
 class _Found:
@@ -75,12 +90,12 @@ class _Found:
         return len(letters) > room
 
 
-def _show(topic: str, found: Sequence[DeadLetterInfo], *, is_filtered: bool) -> None:
+def _rendered(topic: str, found: Sequence[DeadLetterInfo], *, is_filtered: bool) -> RenderableType:
     if found:
-        tables.show(tables.table(TITLES, [_row(letter) for letter in found]))
-    else:
-        match = " that match" if is_filtered else ""
-        typer.echo(f"no dead letters in {output.safe(topic)}{match}", err=True)
+        return tables.table(TITLES, [_row(letter) for letter in found])
+    match = " that match" if is_filtered else ""
+    typer.echo(f"no dead letters in {output.safe(topic)}{match}", err=True)
+    return ""
 
 
 def get(connection: RelayConnection, topic: str, dead_id: str, most: int, as_json: bool) -> None:

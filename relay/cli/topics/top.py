@@ -28,8 +28,8 @@ TITLES = ("topic", "waiting>", "due>", "leased>", "dead>", "change/s>", "oldest 
 class TopRow:
     """How a topic stands at an instant by the clock of Redis.
 
-    `leased` is None where too many leases stand to look at each: they are among `waiting` then. `change` is by
-    how many timers a second the topic has grown since the last look, None at the first.
+    `leased` is None where too many leases stand to look at each: they are among `waiting` then. `change` says
+    by how many timers a second the topic has grown since the last look, and is None at the first one.
     """
 
     info: TopicInfo

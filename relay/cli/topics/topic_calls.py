@@ -230,7 +230,7 @@ def distance(span: timedelta) -> str:
 def show_topics(
     connection: RelayConnection,
     every: str | None,
-    print_documents: Callable[[Topics], Awaitable[None]] | None,
+    print_documents: Callable[[Topics], Awaitable[object]] | None,
     render: Callable[[Topics], Awaitable[RenderableType]],
 ) -> None:
     """Show what calls about topics answer; see `show_again`."""
