@@ -137,6 +137,18 @@ def test_a_topic_is_paused_and_resumed_by_keyboard(scene: Scene, seen: Watched) 
     assert "maintenance" in seen.page.locator("main").inner_text()
 
 
+def test_partitions_stand_side_by_side(seen: Watched) -> None:
+    """With the timers that each has, which are those of the topic together; and settings with where they come
+    from."""
+    seen.open("/topic?topic=orders")
+    parts = seen.page.locator("section", has=seen.page.get_by_role("heading", name="Partitions"))
+    held = [int(cell) for cell in parts.locator("tbody td.n:nth-child(2)").all_inner_texts()]
+    assert (len(held), sum(held)) == (4, int(seen.page.locator("[data-field=timers]").inner_text()))
+    seen.page.get_by_text("As this relay has them").click()
+    row = seen.page.locator(".settings tr", has_text="lease_ttl")
+    assert row.inner_text().split() == ["lease_ttl", "60.0", "topics.orders"]
+
+
 def test_a_timer_is_looked_at_moved_run_and_cancelled(scene: Scene, seen: Watched) -> None:
     scene.put(
         "orders",

@@ -203,6 +203,30 @@ async def test_a_host_of_others_is_refused(daemon: Whole) -> None:
         assert (await pages_of(daemon).ask("GET", path, None, {"host": "evil.example"})).status == 403
 
 
+async def test_bad_input_is_answered_with_its_field(daemon: Whole) -> None:
+    """Never by a failure of the relay's own."""
+    pages, topic = pages_of(daemon), daemon.topic
+    for path, said in (
+        ("/topic?topic=%ff", "query: is not UTF-8"),
+        ("/topic?topic=%7Bx%7D", "topic: "),
+        ("/topic", "topic: is missing"),
+        (f"/topic?topic={topic}&ahead=eternity", "ahead: is eternity"),
+        (f"/timers?topic={topic}&since=soon", "since: is not an instant"),
+        (f"/timers?topic={topic}&state=dead", "state: is dead"),
+        (f"/timers?topic={topic}&cursor=%00x", "page_token: "),
+        (f"/timer?topic={topic}&id={'x' * 2_000}", "id: has 2000 characters"),
+        (f"/dead?topic={topic}&cursor=x", "page_token: "),
+        (f"/recurrence/preview?topic={topic}&rule=every+x", "rule.every: "),
+        ("/people?before=x", "before: "),
+        (f"/topic?{'&'.join(f'a{number}=b' for number in range(200))}", "query: "),
+    ):
+        answer = await pages.get(path)
+        assert answer.status in (200, 422), (path, answer.words)
+        assert said in answer.words, (path, answer.words)
+    assert (await pages.ask("DELETE", "/console")).status == 405
+    assert (await pages.ask("POST", "/console/people", b"", {"sec-fetch-site": "same-origin"})).status == 405
+
+
 async def test_the_api_in_json_is_beside_it(daemon: Whole) -> None:
     """The console takes nothing but its own paths."""
     status, answer = await daemon.web("GET", f"/v1/topics/{daemon.topic}", None)

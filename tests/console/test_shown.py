@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 
 import pytest
 
 from relay.console import contents, shown
+from relay.console.rendering import HERE
 from relay.console.requests import PageCall
 from relay.console.shapes import shape
 from relay.core.errors import InvalidField
@@ -95,3 +97,14 @@ def test_a_setting_says_where_it_comes_from() -> None:
     assert found["lease_ttl"] == ("60.0", "defaults")
     assert found["claim_batch"] == ("300", "built in")
     assert {each.origin for each in origins(Settings(), "other")} == {"built in"}
+
+
+def test_what_others_wrote_is_what_its_list_says() -> None:
+    """Each vendored file has the sum that stands beside it, and its licence."""
+    place = HERE / "assets" / "vendor"
+    said = (place / "README.txt").read_text(encoding="utf-8")
+    files = [file for file in place.iterdir() if file.suffix in (".js", ".css")]
+    assert len(files) == said.count("sha256 ") == 3
+    for file in files:
+        assert hashlib.sha256(file.read_bytes()).hexdigest() in said, file.name
+        assert (place / f"{file.name.split('-')[0]}-LICENSE.txt").is_file()
