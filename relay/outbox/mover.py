@@ -169,7 +169,10 @@ class OutboxMover:  # see 0125
 
     async def _connected(self) -> AsyncConnection:
         if self._connection is None:
-            self._connection = await AsyncConnection.connect(self._url, autocommit=True)
+            # No prepared statements: poolers may give each transaction another session.
+            self._connection = await AsyncConnection.connect(
+                self._url, autocommit=True, prepare_threshold=None
+            )
         return self._connection
 
     async def _disconnect(self) -> None:
