@@ -61,7 +61,7 @@ class MoverCounts:
         self.taken = self.refused = self.held = 0
 
 
-class OutboxMover:
+class OutboxMover:  # see 0125
     """One mover: it has a connection of its own, and one step under way.
 
     `poll` is the number of seconds after which it looks again though nobody has notified it. `woken` is set
@@ -169,7 +169,10 @@ class OutboxMover:
 
     async def _connected(self) -> AsyncConnection:
         if self._connection is None:
-            self._connection = await AsyncConnection.connect(self._url, autocommit=True)
+            # No prepared statements: poolers may give each transaction another session.
+            self._connection = await AsyncConnection.connect(
+                self._url, autocommit=True, prepare_threshold=None
+            )
         return self._connection
 
     async def _disconnect(self) -> None:
@@ -179,7 +182,8 @@ class OutboxMover:
 
     def _trouble(self, where: str, failure: Exception) -> None:
         if not self._in_trouble:
-            logger.warning("%s takes or gives no rows now, trying again: %s", where, failure)
+            why = (str(failure).splitlines() or [type(failure).__name__])[0]
+            logger.warning("%s can't be reached, or refuses; trying again: %s", where, why)
         self._in_trouble = True
 
     def _well(self) -> None:

@@ -42,9 +42,9 @@ async def listen(url: str, wake: Callable[[], None]) -> None:
 class OutboxMetrics(Collector):
     """How the outbox stands, as movers saw it last, and what those of this process have done."""
 
-    def __init__(self, counts: MoverCounts) -> None:
+    def __init__(self, counts: MoverCounts, status: OutboxStatus | None = None) -> None:
         self.counts = counts
-        self.status: OutboxStatus | None = None
+        self.status = status
 
     async def watch(self, url: str) -> None:
         """Look again and again. The loop never ends."""

@@ -26,6 +26,7 @@ _HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 CONSOLE = "tests/docs/test_console.py"
 SPARK = "tests/pipeline/test_docs.py"
 PROTOCOL = "tests/e2e/test_protocol.py"
+OUTBOX = "tests/outbox/test_page.py"
 WALK = "tests/docs/test_walk.py"
 LAKE_WALK = "tests/pipeline/test_walk.py"
 
@@ -42,6 +43,7 @@ ON_PAGE = {
     "docs/how-to/kubernetes.md": {"yaml": "tests/kubernetes/test_render.py"},
     "docs/how-to/lake-questions.md": {"sql": "tests/pipeline/test_lake_engines.py"},
     "docs/how-to/one-team-to-many.md": {"console": WALK, "yaml": WALK},
+    "docs/how-to/outbox.md": {"console": OUTBOX, "python": OUTBOX},
     "docs/how-to/pipeline.md": {"console": SPARK, "python": SPARK},
     "docs/how-to/pipeline-audit.md": {"console": SPARK, "python": SPARK},
     "docs/how-to/pipeline-streams.md": {"console": SPARK, "python": SPARK},

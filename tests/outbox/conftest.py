@@ -45,7 +45,10 @@ def database(server: Postgres) -> Iterator[str]:
     name = f"test{next(NUMBERS)}"
     with psycopg.connect(server.url(), autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name} TEMPLATE template")
-        yield server.url(name)
+    yield server.url(name)
+    with psycopg.connect(
+        server.url(), autocommit=True
+    ) as connection:  # the server may have been killed meanwhile
         connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 

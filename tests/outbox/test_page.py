@@ -1,0 +1,106 @@
+"""docs/how-to/outbox.md does what it says: its commands, its application, its SQL."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from types import ModuleType
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from relay.cli.commands import app
+from relay.client import RelayClient
+from tests.docs import pages
+from tests.docs.console import plain, steps
+from tests.outbox.desk import Desk
+from tests.outbox.test_writing import sqlalchemy_url
+from tests.worlds.waiting import until
+
+pytestmark = pytest.mark.checkout
+
+BLOCKS = pages.run_by(__file__)
+
+
+def module(block: pages.Block, desk: Desk, name: str) -> Any:
+    """The block as a module that knows where the database is."""
+    found = ModuleType(name)
+    text = block.text.replace("postgresql+psycopg://shop@localhost/shop", sqlalchemy_url(desk))
+    exec(compile(text, block.place, "exec", dont_inherit=True), found.__dict__)
+    return found
+
+
+def by_file(name: str) -> pages.Block:
+    (block,) = [block for block in BLOCKS if block.mark == "file" and block.said == name]
+    return block
+
+
+async def test_the_application(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An order has its reminder, which moves and goes; a delivery that comes twice reminds once."""
+    monkeypatch.setenv("RELAY_TARGET", desk.relay.target)
+    shop = module(by_file("shop.py"), desk, "shop")
+    async with shop.engine.begin() as connection:
+        await connection.run_sync(shop.Base.metadata.create_all)
+    await clear(desk)
+    async with RelayClient() as client:
+        one, two, three = [await shop.place_order() for _ in range(3)]
+        await shop.postpone(two)
+        await shop.pay(three)
+        await asyncio.to_thread(module(by_file("plain.py"), desk, "plain").place_order, desk.database)
+        (statement,) = [block.text for block in BLOCKS if block.language == "sql"]
+        desk.connection.execute(statement)
+        await desk.drained(desk.mover(client))
+        assert desk.rows() == []
+        waiting = {timer.timer_id: timer async for timer in client.list("reminders")}
+        assert waiting.keys() == {f"order-{one}", f"order-{two}", f"order-{three + 1}", "order-42"}
+        later = waiting[f"order-{two}"].due_time - waiting[f"order-{one}"].due_time
+        assert timedelta(days=16) <= later < timedelta(days=16, hours=1)
+    seen: list[str] = []
+
+    async def twice(delivery: Any, go_on: Any) -> Any:
+        await go_on(delivery)
+        seen.append(delivery.timer_id)
+        return await go_on(delivery)
+
+    shop.client.use(twice)
+    async with shop.client:
+        await shop.client.run_timer("reminders", f"order-{one}")
+        await until(lambda: seen)
+    async with shop.engine.connect() as connection:
+        found = (await connection.exec_driver_sql("SELECT order_id FROM reminders")).all()
+    assert found == [(one,)]
+    await shop.engine.dispose()
+    await clear(desk)
+
+
+async def clear(desk: Desk) -> None:
+    """Nothing of the page's topic is left."""
+    async with desk.client() as client:
+        async for timer in client.list("reminders"):
+            await client.cancel("reminders", timer.timer_id)
+
+
+async def test_the_commands(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of each block, and what they print."""
+    monkeypatch.setenv("RELAY_OUTBOX_DATABASE", desk.database)
+    desk.connection.execute("ALTER SEQUENCE relay_outbox_id_seq RESTART WITH 7")
+    big = b"x" * ((1 << 20) + 1)
+    desk.write(*(desk.new("order-7", payload, topic="reminders") for payload in (big, b"")))
+    async with desk.client() as client:
+        await desk.drained(desk.mover(client))
+    run = 0
+    for block in BLOCKS:
+        for command, printed in steps(block) if block.language == "console" else []:
+            if block.mark or not command.startswith("relay outbox "):
+                assert block.mark or command.startswith("export RELAY_OUTBOX_DATABASE="), command
+                continue
+            if " drop " in command:
+                async with desk.client() as client:
+                    await desk.drained(desk.mover(client))
+            arguments = command.removeprefix("relay ").split()
+            ended = await asyncio.to_thread(CliRunner().invoke, app, arguments)
+            assert ended.exit_code == 0, ended.output
+            assert plain(ended.output) == plain(printed), command
+            run += 1
+    assert run == 5
