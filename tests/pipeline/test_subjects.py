@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import PySparkException
 
-from relay.core.errors import ContentSealed
+from relay.core.errors import ContentSealed, InvalidField
 from relay.core.trust.sealing import subject_id
 from relay.pipeline.inputs.sources import Source
 from relay.pipeline.jobs import job
@@ -22,6 +23,7 @@ from relay.pipeline.jobs.restore import Restore
 from relay.pipeline.jobs.schedule import Schedule
 from relay.pipeline.jobs.snapshot import Snapshot
 from relay.pipeline.jobs.sweep import ways
+from relay.pipeline.rows.sealing import RowSealing
 from relay.pipeline.spark.redis_target import Target
 from relay.pipeline.timers_source import TimersDataSource
 from relay.store.codec import sealed
@@ -169,3 +171,26 @@ async def test_a_snapshot_that_is_restored_after_forgetting(
     assert restored == before
     said = read(valkey, marked, keyring, restored)
     assert said == {name: GONE if name.endswith("a") else MARK for name in before}
+
+
+async def test_a_keyring_that_lacks_a_key_makes_no_rejects(
+    valkey: RunningServer, marked: str, keyring: Path, tmp_path: Path
+) -> None:
+    """A subject's key is sealed with a key that the job has not: the load ends with a sentence that names it.
+    A forgotten subject's row is a reject, and others are taken."""
+    await forgotten(valkey, marked, keyring, CID)
+    other = tmp_path / "other.yaml"
+    key = base64.b64encode(bytes(range(1, 33))).decode()
+    other.write_text(json.dumps({"write": "k2", "keys": {"k2": {"base64": key}}}))
+    for file in (keyring, other):
+        target = Target(valkey.url, own={marked: sealing.RULES}, keyring=str(file))
+        with target.open() as store:
+            rows = RowSealing(target, store)
+            if file is keyring:
+                assert list(rows.refused(marked, [ANN, BEN, CID])) == [CID]
+                continue
+            with pytest.raises(
+                InvalidField, match=r"seal_with: .*'k1', which the keyring lacks: add that key"
+            ):
+                rows.refused(marked, [ANN, CID])
+            assert list(rows.refused(marked, ["dan", CID])) == [CID]

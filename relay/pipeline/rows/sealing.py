@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from pyspark.sql import Column
 from pyspark.sql import functions as sf
 
-from relay.core.errors import InvalidField
+from relay.core.errors import InvalidField, SubjectForgotten
 from relay.pipeline.rows.columns import CONTENT, SEAL_WITH
 from relay.pipeline.rows.packing import Group
 from relay.pipeline.spark.redis_target import Target
@@ -82,11 +82,17 @@ class RowSealing:  # see 0112
 
     def refused(self, topic: str, names: Sequence[str]) -> Mapping[str, str]:
         """Which subjects a topic does not take, and why. Those that it takes have a key from then on. Raises
-        as `of` does."""
+        `InvalidField` without a keyring, or where it lacks the key of a subject's key: no row is to blame for
+        that."""
         if not self.sealed(topic):
             return dict.fromkeys(names, NO_SUBJECTS) if self._store is not None else {}
         found = self._keys(topic, names) if self._store is not None else {}
-        return {name: each.problem for name, each in found.items() if isinstance(each, InvalidField)}
+        refusals = {name: each for name, each in found.items() if isinstance(each, InvalidField)}
+        if other := next(
+            (each for each in refusals.values() if not isinstance(each, SubjectForgotten)), None
+        ):
+            raise other
+        return {name: each.problem for name, each in refusals.items()}
 
     def _keys(self, topic: str, names: Sequence[str]) -> Mapping[str, SubjectKey | InvalidField]:
         assert self._store is not None

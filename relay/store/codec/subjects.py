@@ -145,7 +145,7 @@ class SubjectKeys:  # see 0116
             )
         raise InvalidField(
             FIELD,
-            f"names a subject whose key is {known.found}: give this relay that key, and call again",
+            f"names a subject whose key is {known.found}: add that key to the keyring, and call again",
         )
 
     def sealing(self, key_id: str, partition: str) -> SubjectKey:
