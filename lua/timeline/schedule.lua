@@ -89,8 +89,8 @@ local function limit_of(n, id)
 end
 
 local function note_stored(n, id, score, expires, occurrence)
-  local old = standing(n, id)
-  local fields = occurrence_is(occurrence) .. due_is(math.max(score, 0)) .. expires_is(expires)
+  local old, due = standing(n, id), math.max(score, 0)
+  local fields = occurrence_is(occurrence) .. due_is(due) .. expires_is(expires)
   if not old then
     note_taken(id, record(n))
     return note(SCHEDULED, id, fields)
