@@ -188,7 +188,7 @@ class Console:
             "token": token,
             "principal": caller.get().name,
             "here": request.url.path.rstrip("/"),
-            "signed_in": forgery.BEARER in request.cookies,
+            "signed_in": bool(request.cookies.get(forgery.BEARER)),
             "may_sign_in": self._admit is not None and caller.get() is ANONYMOUS,
         }
         content = render(answer.template, {**common, **answer.about})

@@ -37,7 +37,7 @@ async def test_a_token_signs_in_until_it_is_taken_back(stage: Stage, tmp_path: P
     assert "relay_bearer" not in pages.cookies
     assert (await pages.send("/sign-in", {**form, "bearer": token})).status == 303
     seen = await pages.get("/topic?topic=t")
-    assert (seen.status, "token:alice" in seen.words) == (200, True)
+    assert (seen.status, "token:alice Sign out" in seen.words) == (200, True)
     paused = await pages.act("/topic/pause", topic="t", note="mine")
     assert paused.status == 200, paused.words
     assert "token:alice PauseTopic" in (await pages.get("/people?topic=t")).words
@@ -45,7 +45,8 @@ async def test_a_token_signs_in_until_it_is_taken_back(stage: Stage, tmp_path: P
     elsewhere = Pages(relay.api, {"relay_bearer": tokens.new()})
     assert (await elsewhere.get()).status == 401
     assert (await pages.send("/sign-in", {**form, "bearer": ""})).status == 303  # signed out
-    assert (await pages.get("/topic?topic=t")).status == 403
+    left = await pages.get("/topic?topic=t")
+    assert (left.status, "Sign out" in left.words, "Sign in" in left.words) == (403, False, True)
 
 
 async def test_the_stream_tells_what_may_be_read_and_ends_with_it(stage: Stage, tmp_path: Path) -> None:
