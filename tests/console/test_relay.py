@@ -52,7 +52,10 @@ async def test_a_token_signs_in_until_it_is_taken_back(stage: Stage, tmp_path: P
 async def test_the_stream_tells_what_may_be_read_and_ends_with_it(stage: Stage, tmp_path: Path) -> None:
     """A page that is open keeps no relay from stopping: it ends in order, and logs no error."""
     policy = tmp_path / "policy.yaml"
-    policy.write_text("rules: [{principals: [anonymous], topics: [mine], verbs: [schedule, read]}]\n")
+    policy.write_text(
+        "rules: [{principals: [anonymous], topics: [mine], verbs: [schedule, read]}]\n"
+        "bounds: [{principals: [anonymous], max_calls: 1, max_streams: 1}]\n"
+    )
     relay = stage.relay(settings={"RELAY_POLICY_FILE": str(policy), "RELAY_TOPICS__theirs__JOURNAL": "true"})
     producer = stage.producer(relay)
     producer.schedule("mine", "one", delay=3600)
@@ -71,6 +74,9 @@ async def test_the_stream_tells_what_may_be_read_and_ends_with_it(stage: Stage, 
     topics = event()["topics"]
     assert list(topics) == ["mine"]
     event()  # it goes on
+    pages = Pages(relay.api)
+    assert (await pages.get()).status == 200  # a page that is open is no call under way
+    assert (await pages.get("/live")).status == 429  # but a stream, as others are
     assert relay.terminate() == 0
     assert answer.read().count(b"data:") <= 2
     connection.close()
