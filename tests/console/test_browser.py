@@ -227,6 +227,22 @@ def test_dead_letters_are_redriven_and_purged_by_group(scene: Scene, seen: Watch
     seen.errors.clear()  # Chromium says so itself of a timer that is not there
 
 
+def test_an_action_touches_what_its_page_has_counted(scene: Scene, seen: Watched) -> None:
+    """What dies while somebody reads the page stays; and an error whose lines end as Windows' do has a group
+    that its form finds."""
+    for number, error in enumerate(("no route\r\nto host", "no route\r\nto host")):
+        scene.put("windows", f"w-{number}", message="x", delay_sec=0)
+        scene.settle_due("windows", 1, "reject", error)
+        if number == 0:
+            seen.open("/dead?topic=windows")
+            seen.page.get_by_role("link", name="Purge this group").click()
+            assert "Dead letters\n1" in seen.page.locator(".facts").inner_text()
+    seen.page.get_by_role("button", name="Purge").click()
+    seen.page.get_by_role("heading", name="Purge: done").wait_for()
+    assert "Purged\n1" in seen.page.locator(".facts").inner_text()
+    assert scene.call("GET", "topics/windows")["topic"]["dead"] == "1"
+
+
 def test_recurrences_are_previewed_paused_resumed_and_triggered(scene: Scene, seen: Watched) -> None:
     mine = {"rule": {"cron": "0 9 * * 1-5"}, "message": "x", "overlap": "allow"}
     scene.call("PUT", "topics/reports/recurrences/mine", mine)

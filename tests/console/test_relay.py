@@ -90,3 +90,15 @@ async def test_where_it_is_switched_off_there_is_the_api_alone(stage: Stage) -> 
     assert (await pages.ask("GET", "/v1/topics")).status == 200
     said = next(line for line in relay.lines() if line["message"] == "relay is serving")
     assert said["console"] == "off"
+
+
+async def test_a_relay_with_a_keyring_offers_no_move(stage: Stage, tmp_path: Path) -> None:
+    """It could write in the clear what was sealed. Who may do all else still may."""
+    ring = tmp_path / "keyring.yaml"
+    ring.write_text(json.dumps({"write": "k1", "keys": {"k1": {"base64": "A" * 43 + "="}}}))
+    relay = stage.relay(settings={"RELAY_SEALING__KEYRING": str(ring)})
+    stage.producer(relay).schedule("t", "one", delay=3600)
+    pages = Pages(relay.api)
+    words = (await pages.get("/timer?topic=t&id=one")).words
+    assert ("Move…" in words, "Cancel…" in words) == (False, True)
+    assert (await pages.get("/timer/move?topic=t&id=one")).status == 422

@@ -72,6 +72,8 @@ def test_errors_that_differ_in_numbers_and_names_have_one_shape() -> None:
     assert shape(first) == shape(second) == "Timeout after … s at … for … (request …)"
     assert shape("refused") != shape("timed out")
     assert len(shape("x" * 100_000)) <= 160
+    assert shape("no route\r\nto host") == shape("no route") == "no route"
+    assert shape("a\rb\tc\0d") == "a b c⟨U+0000⟩d"  # a form gives it back as it was
 
 
 def test_instants_are_read_as_they_are_written() -> None:
