@@ -285,6 +285,23 @@ def test_numbers_stay_fresh_and_themes_and_times_are_kept(scene: Scene, seen: Wa
     assert seen.page.evaluate("getComputedStyle(document.body).color") == "rgb(230, 233, 236)"
 
 
+def test_tabs_that_nobody_sees_hold_no_connection(seen: Watched) -> None:
+    """Browsers have six for a host; and a tab that is seen again is live again. Chromium without a window has
+    every tab be seen, so this says that they are not."""
+    say = """(state) => {
+      Object.defineProperty(document, "visibilityState", { configurable: true, get: () => state });
+      document.dispatchEvent(new Event("visibilitychange"));
+    }"""
+    for _ in range(7):
+        page = seen.page.context.new_page()
+        page.goto(seen.console, timeout=15_000)
+        page.locator("#live-text:text-is('live')").wait_for()
+        page.evaluate(say, "hidden")
+    page.locator("#live").evaluate("each => { each.hidden = true; }")
+    page.evaluate(say, "visible")
+    page.locator("#live-text:text-is('live')").wait_for()
+
+
 def test_a_search_goes_on_while_one_types(scene: Scene, seen: Watched) -> None:
     seen.open("/timers?topic=orders")
     seen.page.get_by_label("Id begins with").press_sequentially("order-4399")
