@@ -34,6 +34,9 @@ SIGN_IN, LIVE, ASSETS = f"{AT}/sign-in", f"{AT}/live", f"{AT}/assets/"
 MOST_FORM = 64 * 1024
 """The bytes of a form."""
 
+MOST_BEARER = 3_800
+"""The characters of a token. Browsers drop a cookie of more than 4,096 bytes, and say nothing."""
+
 FOR_A_YEAR = "private, max-age=31536000, immutable"
 
 log = logging.getLogger(__name__)
@@ -157,6 +160,11 @@ class Console:
         if request.method != "POST":
             return self._page(request, Shown("sign_in.html", {"reason": ""}))
         token = (await self._form(request)).get("bearer", "").strip()
+        if len(token) > MOST_BEARER:
+            reason = (
+                f"The token has {len(token)} characters; a cookie takes {MOST_BEARER}. Use a shorter one."
+            )
+            return self._page(request, Shown("sign_in.html", {"reason": reason}, 422))
         if token and self._admit is not None:
             request.scope["headers"] = [
                 *(each for each in request.scope["headers"] if each[0] != b"authorization"),

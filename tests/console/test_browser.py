@@ -292,6 +292,7 @@ def test_tabs_that_nobody_sees_hold_no_connection(seen: Watched) -> None:
       Object.defineProperty(document, "visibilityState", { configurable: true, get: () => state });
       document.dispatchEvent(new Event("visibilitychange"));
     }"""
+    page = seen.page
     for _ in range(7):
         page = seen.page.context.new_page()
         page.goto(seen.console, timeout=15_000)

@@ -34,6 +34,8 @@ async def test_a_token_signs_in_until_it_is_taken_back(stage: Stage, tmp_path: P
     form = {"relay_console": (await pages.get("/sign-in")).token}
     wrong = await pages.send("/sign-in", {**form, "bearer": tokens.new()})
     assert (wrong.status, "not one that this relay takes" in wrong.words) == (401, True)
+    large = await pages.send("/sign-in", {**form, "bearer": "x" * 4_000})  # no browser would keep it
+    assert (large.status, "has 4000 characters" in large.words) == (422, True)
     assert "relay_bearer" not in pages.cookies
     assert (await pages.send("/sign-in", {**form, "bearer": token})).status == 303
     seen = await pages.get("/topic?topic=t")
