@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 from urllib.parse import parse_qsl
 
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import RedirectResponse, Response, StreamingResponse
+from starlette.responses import RedirectResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from relay.api.call_time import CallTime
 from relay.api.errors import INTERNAL, kind, retry_after
 from relay.console import forgery, streaming
-from relay.console.rendering import assets, render
+from relay.console.rendering import asset_version, assets, render
 from relay.console.requests import Desk, Download, PageAnswer, PageCall, Shown
+from relay.console.streaming import EventStream
 from relay.console.views import ACTIONS, PAGES
 from relay.core.errors import InvalidField, ServiceError, Unauthenticated
 from relay.core.trust.principals import ANONYMOUS, caller
-from relay.core.trust.usage import Bounds, Usage
+from relay.core.trust.usage import Bounds
 from relay.web import guard
 from relay.web.problems import Refused
 from relay.web.routes import Measure
@@ -32,6 +33,9 @@ SIGN_IN, LIVE, ASSETS = f"{AT}/sign-in", f"{AT}/live", f"{AT}/assets/"
 
 MOST_FORM = 64 * 1024
 """The bytes of a form."""
+
+MOST_BEARER = 3_800
+"""The characters of a token. Browsers drop a cookie of more than 4,096 bytes, and say nothing."""
 
 FOR_A_YEAR = "private, max-age=31536000, immutable"
 
@@ -93,7 +97,7 @@ class Console:
         try:
             guard.check_host(request, self._allowed_hosts)
             if route.startswith(ASSETS):  # the same for everybody
-                return _asset(request.url.path.removeprefix(ASSETS))
+                return _asset(request.url.path.removeprefix(ASSETS), request.query_params.get("v", ""))
             if route == SIGN_IN:
                 return await self._sign_in(request)
             if self._admit is not None:
@@ -102,6 +106,8 @@ class Console:
         except Refused as refused:
             return self._problem(request, refused.status, refused.title, str(refused))
         except Unauthenticated as failure:
+            if "hx-request" in request.headers:  # a part of a page, whose place a whole one does not fit
+                return self._problem(request, 401, "You are not signed in", str(failure))
             return self._page(request, Shown("sign_in.html", {"reason": _reason(request, failure)}, 401))
         except ServiceError as failure:
             return self._failed(request, failure)
@@ -112,9 +118,9 @@ class Console:
             return self._failed(request, ServiceError())
 
     async def _admitted(self, request: Request, route: str) -> Response:
-        usage = self._bounds.begin(delivers=False)
         if route == LIVE:
-            return self._stream(request, usage)
+            return self._stream(request)
+        usage = self._bounds.begin(delivers=False)
         try:
             response = await self._perform(request, route)
             if usage is not None:
@@ -154,6 +160,11 @@ class Console:
         if request.method != "POST":
             return self._page(request, Shown("sign_in.html", {"reason": ""}))
         token = (await self._form(request)).get("bearer", "").strip()
+        if len(token) > MOST_BEARER:
+            reason = (
+                f"The token has {len(token)} characters; a cookie takes {MOST_BEARER}. Use a shorter one."
+            )
+            return self._page(request, Shown("sign_in.html", {"reason": reason}, 422))
         if token and self._admit is not None:
             request.scope["headers"] = [
                 *(each for each in request.scope["headers"] if each[0] != b"authorization"),
@@ -164,20 +175,11 @@ class Console:
         forgery.keep(response, forgery.BEARER, token, secure=request.url.scheme == "https")
         return response
 
-    def _stream(self, request: Request, usage: Usage | None) -> Response:
-        events = streaming.events(self._desk, request.query_params, caller.get().name)
-
-        async def counted() -> AsyncIterator[str]:
-            try:
-                async for each in events:
-                    if usage is not None:
-                        usage.moved(len(each))
-                    yield each
-            finally:
-                if usage is not None:
-                    usage.end()
-
-        return StreamingResponse(counted(), media_type="text/event-stream")
+    def _stream(self, request: Request) -> Response:
+        usage = self._bounds.open()
+        return EventStream(
+            streaming.events(self._desk, request.query_params, caller.get().name, usage), usage
+        )
 
     def _page(self, request: Request, answer: PageAnswer) -> Response:
         if isinstance(answer, Download):
@@ -188,7 +190,7 @@ class Console:
             "token": token,
             "principal": caller.get().name,
             "here": request.url.path.rstrip("/"),
-            "signed_in": forgery.BEARER in request.cookies,
+            "signed_in": bool(request.cookies.get(forgery.BEARER)),
             "may_sign_in": self._admit is not None and caller.get() is ANONYMOUS,
         }
         content = render(answer.template, {**common, **answer.about})
@@ -240,11 +242,14 @@ def _pairs(raw: bytes) -> Mapping[str, str]:
         ) from None
 
 
-def _asset(name: str) -> Response:
+def _asset(name: str, version: str) -> Response:
+    """A file. While relays are upgraded behind one address, a page of a new one may ask an old one for it:
+    then the browser must not keep it by that name."""
     asset = assets().get(name)
     if asset is None:
         raise Refused(404, "no-such-path", "There is no such file", "the console loads only its own")
-    return Response(asset.content, 200, {"cache-control": FOR_A_YEAR}, asset.kind)
+    kept = {"cache-control": FOR_A_YEAR} if version == asset_version(name) else {}
+    return Response(asset.content, 200, kept, asset.kind)
 
 
 class Front:

@@ -104,13 +104,17 @@ class _Trail:
 
 @dataclass(frozen=True, slots=True)
 class LiveLook:
-    """All that one look saw. `at` is by the wall clock, in seconds, for people."""
+    """All that one look saw. `at` is by the wall clock, in seconds, for people. `silent` are the places of
+    Redis that did not answer in time, whose topics are missing; `is_cut`: there are more topics than are
+    looked at."""
 
     at: float
     topics: Mapping[str, TopicLook]
     relay: RelayState
     trouble: Sequence[str]
     vitals: Sequence[NodeVitals]
+    silent: Sequence[str] = ()
+    is_cut: bool = False
 
 
 class Live:
@@ -161,11 +165,14 @@ class Live:
 
     async def _read(self, now: float) -> LiveLook:
         state, stats = await self._engine.standing()
+        silent, is_cut = self._engine.silent_places, self._engine.has_more_topics
         self.looks += 1
-        for gone in self._trails.keys() - {each.topic for each in stats}:
-            del self._trails[gone]
+        if not silent:
+            for gone in self._trails.keys() - {each.topic for each in stats}:
+                del self._trails[gone]
         topics = {each.topic: self._topic(each, state, now) for each in stats}
-        return LiveLook(time.time(), topics, state, self._engine.ready(), await self._look_at_nodes(now))
+        trouble, vitals = self._engine.ready(), await self._look_at_nodes(now)
+        return LiveLook(time.time(), topics, state, trouble, vitals, silent, is_cut)
 
     def _topic(self, stats: TopicStats, state: RelayState, now: float) -> TopicLook:
         trail = self._trails.setdefault(stats.topic, _Trail())

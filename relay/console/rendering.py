@@ -47,9 +47,14 @@ def _versions() -> Mapping[str, str]:
     return {name: hashlib.sha256(asset.content).hexdigest()[:12] for name, asset in assets().items()}
 
 
+def asset_version(name: str) -> str:
+    """A word that changes with an asset."""
+    return _versions()[name]
+
+
 def asset_address(name: str) -> str:
-    """The address of an asset, with a word that changes with it, so that browsers may keep it."""
-    return f"/console/assets/{name}?v={_versions()[name]}"
+    """The address of an asset, with its version, so that browsers may keep it."""
+    return f"/console/assets/{name}?v={asset_version(name)}"
 
 
 @cache

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from relay.console.shown import visible
+
 MOST = 160
 """The characters of a shape."""
 
@@ -16,6 +18,7 @@ _VARIES = re.compile(
 
 
 def shape(error: str) -> str:
-    """The first line of an error, with `…` where numbers, ids and quoted words stood."""
-    first = error.strip().split("\n", 1)[0][:1_000]
-    return _VARIES.sub("…", first)[:MOST]
+    """The first line of an error, with `…` where numbers, ids and quoted words stood. It has nothing that
+    browsers change in a form, such as the carriage return of a line's end."""
+    first = " ".join(error.strip().split("\n", 1)[0][:1_000].split())
+    return visible(_VARIES.sub("…", first))[:MOST]

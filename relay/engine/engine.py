@@ -664,6 +664,16 @@ class Engine:
         topics = await self._topic_watch.look()
         return self._state(), topics
 
+    @property
+    def silent_places(self) -> Sequence[str]:
+        """The places of Redis whose topics are missing from what `standing` told last: they were too slow."""
+        return self._topic_watch.silent
+
+    @property
+    def has_more_topics(self) -> bool:
+        """Whether there are more topics than `standing` looks at."""
+        return self._topic_watch.is_cut
+
     def _state(self) -> RelayState:
         return relay_state(
             self._dispatcher,

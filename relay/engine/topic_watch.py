@@ -105,6 +105,10 @@ class TopicWatch:  # see 0034
         self._names: list[str] = []
         self._named_at = -NAMES_FRESH
         self._too_many = False
+        self.silent: Sequence[str] = ()
+        """The places that did not answer the latest look in time; its topics are without theirs."""
+        self.is_cut = False
+        """Whether there are more topics than are looked at."""
 
     async def look(self) -> Sequence[TopicStats]:
         """Return the state of topics, without those of a place that does not answer soon."""
@@ -114,6 +118,7 @@ class TopicWatch:  # see 0034
             lane.ask(answered)
         while any(lane.owes(answered) for lane in lanes) and (left := end - self._clock.now()) > 0:
             await self._clock.wait(answered, left)
+        self.silent = [lane.place for lane in lanes if lane.owes(answered)]
         return [stats for lane in lanes if not lane.owes(answered) for stats in lane.seen]
 
     async def _read(self, lane: PlaceWatch) -> Sequence[TopicStats]:
@@ -137,7 +142,8 @@ class TopicWatch:  # see 0034
 
     def _which(self) -> list[str]:
         names = list(dict.fromkeys((*sorted(self._own()), *self._names)))
-        if len(names) > MOST and not self._too_many:
+        self.is_cut = len(names) > MOST
+        if self.is_cut and not self._too_many:
             self._too_many = True
             log.warning(
                 "there are more topics than the metrics can look at; those of other relays are left out",

@@ -14,7 +14,10 @@ from tests.missing import need
 
 AXE = Path(__file__).parent / "axe" / "axe-4.14.1.min.js"
 
-OPTIONS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-dev-shm-usage"]
+OPTIONS = [
+    *("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-dev-shm-usage"),
+    "--host-resolver-rules=MAP relay.test 127.0.0.1",
+]
 
 LISTEN = """
 document.addEventListener('securitypolicyviolation', (event) => {

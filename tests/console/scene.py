@@ -17,6 +17,7 @@ TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 
 SETTINGS = {
     "RELAY_NAME": "orders-7d9f",
+    "RELAY_API__ALLOWED_HOSTS": "relay.test",
     "RELAY_CONSOLE__TRACE_URL": "https://traces.example.com/{trace_id}",
     "RELAY_TOPICS__orders__PARTITIONS": "4",
     "RELAY_TOPICS__orders__LEASE_TTL": "60",

@@ -137,6 +137,19 @@ def test_a_topic_is_paused_and_resumed_by_keyboard(scene: Scene, seen: Watched) 
     assert "maintenance" in seen.page.locator("main").inner_text()
 
 
+def test_forms_work_behind_a_name_without_tls(scene: Scene, browser: Browser) -> None:
+    """There browsers do not say `Sec-Fetch-Site`, and `Origin` has to do."""
+    port = scene.relay.api.rpartition(":")[2]
+    with watched(browser, f"http://relay.test:{port}/console") as seen:
+        sent: dict[str, str] = {}
+        seen.page.on(
+            "request", lambda each: sent.update(each.all_headers()) if each.method == "POST" else None
+        )
+        seen.open("/topic?topic=signs")
+        act(seen, "Pause…", "Pause", "The topic is paused")
+        assert (sent["origin"], sent.get("sec-fetch-site")) == (f"http://relay.test:{port}", None)
+
+
 def test_partitions_stand_side_by_side(seen: Watched) -> None:
     """With the timers that each has, which are those of the topic together; and settings with where they come
     from."""
@@ -214,6 +227,22 @@ def test_dead_letters_are_redriven_and_purged_by_group(scene: Scene, seen: Watch
     seen.errors.clear()  # Chromium says so itself of a timer that is not there
 
 
+def test_an_action_touches_what_its_page_has_counted(scene: Scene, seen: Watched) -> None:
+    """What dies while somebody reads the page stays; and an error whose lines end as Windows' do has a group
+    that its form finds."""
+    for number, error in enumerate(("no route\r\nto host", "no route\r\nto host")):
+        scene.put("windows", f"w-{number}", message="x", delay_sec=0)
+        scene.settle_due("windows", 1, "reject", error)
+        if number == 0:
+            seen.open("/dead?topic=windows")
+            seen.page.get_by_role("link", name="Purge this group").click()
+            assert "Dead letters\n1" in seen.page.locator(".facts").inner_text()
+    seen.page.get_by_role("button", name="Purge").click()
+    seen.page.get_by_role("heading", name="Purge: done").wait_for()
+    assert "Purged\n1" in seen.page.locator(".facts").inner_text()
+    assert scene.call("GET", "topics/windows")["topic"]["dead"] == "1"
+
+
 def test_recurrences_are_previewed_paused_resumed_and_triggered(scene: Scene, seen: Watched) -> None:
     mine = {"rule": {"cron": "0 9 * * 1-5"}, "message": "x", "overlap": "allow"}
     scene.call("PUT", "topics/reports/recurrences/mine", mine)
@@ -256,11 +285,41 @@ def test_numbers_stay_fresh_and_themes_and_times_are_kept(scene: Scene, seen: Wa
     assert seen.page.evaluate("getComputedStyle(document.body).color") == "rgb(230, 233, 236)"
 
 
+def test_tabs_that_nobody_sees_hold_no_connection(seen: Watched) -> None:
+    """Browsers have six for a host; and a tab that is seen again is live again. Chromium without a window has
+    every tab be seen, so this says that they are not."""
+    say = """(state) => {
+      Object.defineProperty(document, "visibilityState", { configurable: true, get: () => state });
+      document.dispatchEvent(new Event("visibilitychange"));
+    }"""
+    page = seen.page
+    for _ in range(7):
+        page = seen.page.context.new_page()
+        page.goto(seen.console, timeout=15_000)
+        page.locator("#live-text:text-is('live')").wait_for()
+        page.evaluate(say, "hidden")
+    page.locator("#live").evaluate("each => { each.hidden = true; }")
+    page.evaluate(say, "visible")
+    page.locator("#live-text:text-is('live')").wait_for()
+
+
 def test_a_search_goes_on_while_one_types(scene: Scene, seen: Watched) -> None:
     seen.open("/timers?topic=orders")
     seen.page.get_by_label("Id begins with").press_sequentially("order-4399")
     eventually(lambda: seen.page.locator("#results tbody tr").count() == 1, "one is left", 30.0)
     assert "order-4399" in seen.page.locator("#results").inner_text()
+
+
+def test_a_search_says_what_it_can_not_read(seen: Watched) -> None:
+    """The results of the search before do not stand beside it as if they were its own."""
+    seen.open("/timers?topic=orders")
+    seen.page.get_by_label("Due from").fill("soon")
+    seen.page.locator("#results", has_text="since: is not an instant").wait_for()
+    assert seen.page.locator("#results tbody").count() == 0
+    seen.page.get_by_label("Due from").fill("2026-11-24T08:00:00Z")
+    seen.page.locator("#results tbody tr").first.wait_for()
+    assert [error for error in seen.errors if "422" not in error] == []
+    seen.errors.clear()  # Chromium says so itself of an answer that is an error
 
 
 def test_what_others_wrote_does_nothing(scene: Scene, seen: Watched) -> None:

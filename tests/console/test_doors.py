@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 
 import pytest
@@ -186,7 +187,7 @@ async def test_every_answer_has_its_headers(daemon: Whole) -> None:
         assert "unsafe" not in policy
         assert "frame-ancestors 'none'" in policy
         assert headers["x-content-type-options"] == "nosniff"
-        assert headers["referrer-policy"] == "no-referrer"
+        assert headers["referrer-policy"] == "same-origin"
     cookie = (await Pages(daemon.listening.api).get()).headers["set-cookie"].lower()
     assert {"httponly", "samesite=strict", "path=/console"} <= {part.strip() for part in cookie.split(";")}
     assert (
@@ -195,6 +196,18 @@ async def test_every_answer_has_its_headers(daemon: Whole) -> None:
         .startswith("attachment")
     )
     assert "script>" not in (await pages.get()).text.replace("></script>", "")  # none stands in a page
+
+
+async def test_an_asset_is_kept_by_its_own_version_alone(daemon: Whole) -> None:
+    """A page of a newer relay behind the same address asks this one: its browser must not keep what comes for
+    a year as if it were the newer file."""
+    page = (await pages_of(daemon).get()).text
+    for name in ("console.js", "console.css"):
+        found = re.search(rf'"/console(/assets/{re.escape(name)}\?v=)([0-9a-f]+)"', page)
+        assert found
+        for version, kept in ((found[2], "immutable"), ("0123456789ab", "no-store"), ("", "no-store")):
+            asset = await pages_of(daemon).get(f"{found[1]}{version}")
+            assert (asset.status, kept in asset.headers["cache-control"]) == (200, True), version
 
 
 async def test_a_host_of_others_is_refused(daemon: Whole) -> None:

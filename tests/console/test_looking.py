@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 
 import anyio
@@ -11,15 +11,17 @@ import pytest
 
 from relay.api.looking.searching import MOST_LOOKED_AT, TimerSearch, TimerSearches
 from relay.console.live import Live, quantile
+from relay.console.views.overview import concerns
 from relay.core.instants import SECOND
 from relay.core.partitions import Layout
-from relay.core.timers import NewTimer, NewTimers, TimerState
+from relay.core.timers import NewTimer, NewTimers, TimerState, TopicStats
 from relay.store.memory import MemoryStore
 from relay.telemetry.metrics.catalogue import LATENESS
 from relay.telemetry.metrics.provider import Metrics
 from tests.keyspace import Keyspace
 from tests.servers import RunningServer
 from tests.worlds.engine.served import Served, on_server, put
+from tests.worlds.waiting import PATIENCE
 
 pytestmark = pytest.mark.anyio
 
@@ -103,6 +105,40 @@ async def test_many_who_look_are_one_reader(relay: Served, topic: str) -> None:
         for _ in range(50):
             tasks.start_soon(live.look)
     assert live.looks == before + 1
+    metrics.close()
+
+
+async def test_what_is_missing_is_said(relay: Served, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Redis that is slow to answer, and topics beyond the bound, are no empty and healthy overview; and
+    what was seen of topics before is not forgotten."""
+    monkeypatch.setattr("relay.engine.topic_watch.FRESH", 0.0)
+    monkeypatch.setattr("relay.console.live.EVERY", 0.0)
+    await put(relay, "one", topic=topic, delay=timedelta(seconds=60))
+    metrics = Metrics()
+    live = Live(relay.engine, metrics.instruments)
+    monkeypatch.setattr("relay.engine.topic_watch.PATIENCE", PATIENCE)
+    await live.look()
+    look = await live.look()
+    assert (len(look.topics[topic].waiting), concerns(look, []), look.is_cut) == (2, [], False)
+    gate, read = anyio.Event(), relay.engine._topic_watch._topics.overview
+
+    async def slow(topics: Sequence[str]) -> Sequence[TopicStats]:
+        await gate.wait()
+        return await read(topics)
+
+    with monkeypatch.context() as stalled:
+        stalled.setattr(relay.engine._topic_watch._topics, "overview", slow)
+        stalled.setattr("relay.engine.topic_watch.PATIENCE", 0.05)
+        look = await live.look()
+        assert (look.topics, [each.said for each in concerns(look, [])]) == (
+            {},
+            ["has not answered in time: its topics are missing here"],
+        )
+        gate.set()
+    look = await live.look()
+    assert (concerns(look, []), len(look.topics[topic].waiting)) == ([], 3)
+    monkeypatch.setattr("relay.engine.topic_watch.MOST", 0)
+    assert (await live.look()).is_cut
     metrics.close()
 
 

@@ -34,10 +34,12 @@ async def test_a_token_signs_in_until_it_is_taken_back(stage: Stage, tmp_path: P
     form = {"relay_console": (await pages.get("/sign-in")).token}
     wrong = await pages.send("/sign-in", {**form, "bearer": tokens.new()})
     assert (wrong.status, "not one that this relay takes" in wrong.words) == (401, True)
+    large = await pages.send("/sign-in", {**form, "bearer": "x" * 4_000})  # no browser would keep it
+    assert (large.status, "has 4000 characters" in large.words) == (422, True)
     assert "relay_bearer" not in pages.cookies
     assert (await pages.send("/sign-in", {**form, "bearer": token})).status == 303
     seen = await pages.get("/topic?topic=t")
-    assert (seen.status, "token:alice" in seen.words) == (200, True)
+    assert (seen.status, "token:alice Sign out" in seen.words) == (200, True)
     paused = await pages.act("/topic/pause", topic="t", note="mine")
     assert paused.status == 200, paused.words
     assert "token:alice PauseTopic" in (await pages.get("/people?topic=t")).words
@@ -45,13 +47,17 @@ async def test_a_token_signs_in_until_it_is_taken_back(stage: Stage, tmp_path: P
     elsewhere = Pages(relay.api, {"relay_bearer": tokens.new()})
     assert (await elsewhere.get()).status == 401
     assert (await pages.send("/sign-in", {**form, "bearer": ""})).status == 303  # signed out
-    assert (await pages.get("/topic?topic=t")).status == 403
+    left = await pages.get("/topic?topic=t")
+    assert (left.status, "Sign out" in left.words, "Sign in" in left.words) == (403, False, True)
 
 
 async def test_the_stream_tells_what_may_be_read_and_ends_with_it(stage: Stage, tmp_path: Path) -> None:
     """A page that is open keeps no relay from stopping: it ends in order, and logs no error."""
     policy = tmp_path / "policy.yaml"
-    policy.write_text("rules: [{principals: [anonymous], topics: [mine], verbs: [schedule, read]}]\n")
+    policy.write_text(
+        "rules: [{principals: [anonymous], topics: [mine], verbs: [schedule, read]}]\n"
+        "bounds: [{principals: [anonymous], max_calls: 1, max_streams: 1}]\n"
+    )
     relay = stage.relay(settings={"RELAY_POLICY_FILE": str(policy), "RELAY_TOPICS__theirs__JOURNAL": "true"})
     producer = stage.producer(relay)
     producer.schedule("mine", "one", delay=3600)
@@ -70,6 +76,9 @@ async def test_the_stream_tells_what_may_be_read_and_ends_with_it(stage: Stage, 
     topics = event()["topics"]
     assert list(topics) == ["mine"]
     event()  # it goes on
+    pages = Pages(relay.api)
+    assert (await pages.get()).status == 200  # a page that is open is no call under way
+    assert (await pages.get("/live")).status == 429  # but a stream, as others are
     assert relay.terminate() == 0
     assert answer.read().count(b"data:") <= 2
     connection.close()
@@ -83,3 +92,15 @@ async def test_where_it_is_switched_off_there_is_the_api_alone(stage: Stage) -> 
     assert (await pages.ask("GET", "/v1/topics")).status == 200
     said = next(line for line in relay.lines() if line["message"] == "relay is serving")
     assert said["console"] == "off"
+
+
+async def test_a_relay_with_a_keyring_offers_no_move(stage: Stage, tmp_path: Path) -> None:
+    """It could write in the clear what was sealed. Who may do all else still may."""
+    ring = tmp_path / "keyring.yaml"
+    ring.write_text(json.dumps({"write": "k1", "keys": {"k1": {"base64": "A" * 43 + "="}}}))
+    relay = stage.relay(settings={"RELAY_SEALING__KEYRING": str(ring)})
+    stage.producer(relay).schedule("t", "one", delay=3600)
+    pages = Pages(relay.api)
+    words = (await pages.get("/timer?topic=t&id=one")).words
+    assert ("Move…" in words, "Cancel…" in words) == (False, True)
+    assert (await pages.get("/timer/move?topic=t&id=one")).status == 422

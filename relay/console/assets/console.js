@@ -139,8 +139,8 @@
   const stream = document.getElementById("stream");
   if (stream) {
     const badge = document.getElementById("live"), words = document.getElementById("live-text");
-    const source = new EventSource(stream.dataset.stream);
-    source.onmessage = (event) => {
+    let source = null;
+    const hear = (event) => {
       const said = JSON.parse(event.data);
       skew = said.at - Date.now();
       for (const row of all("[data-topic]")) if (row.dataset.topic in said.topics) fill(row, said.topics[row.dataset.topic]);
@@ -151,12 +151,23 @@
       badge.classList.remove("lost");
       words.textContent = "live";
     };
-    source.onerror = () => {
+    const lose = () => {
       badge.hidden = false;
       badge.classList.add("lost");
       words.textContent = "not live";
     };
-    addEventListener("pagehide", () => source.close());
+    // Without TLS browsers have six connections for a host, all tabs together: one that nobody sees must not hold
+    // one, or the seventh tab never loads.
+    const listen = () => {
+      source?.close();
+      source = document.visibilityState === "hidden" ? null : new EventSource(stream.dataset.stream);
+      if (!source) return;
+      source.onmessage = hear;
+      source.onerror = lose;
+    };
+    document.addEventListener("visibilitychange", listen);
+    addEventListener("pagehide", () => source?.close());
+    listen();
   }
 
   // ------------------------------------------------------------------- plot

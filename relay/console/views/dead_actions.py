@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from relay.console import shown
 from relay.console.acting import NOTE, ActionDone, Asking, Fact
@@ -23,23 +24,28 @@ ANY = "*"
 
 @dataclass(frozen=True, slots=True)
 class LetterChoice:
-    """Which dead letters: one by its `dead_id`, or those with a reason and a shape, from `cursor` on."""
+    """Which dead letters: one by its `dead_id`, or those with a reason and a shape, from `cursor` on, that
+    had died at `until`, in microseconds, which is when somebody was told how many they are."""
 
     topic: str
     dead_id: str
     reason: str
     shape: str
     cursor: str
+    until: int | None = None
 
     @classmethod
     def of(cls, call: PageCall) -> LetterChoice:
         """What a request says."""
         dead_id = call.text("dead_id")
         reason = "" if dead_id else call.need("reason")
-        return cls(call.need("topic"), dead_id, reason, call.text("shape"), call.text("cursor"))
+        until = call.instant("until")
+        return cls(call.need("topic"), dead_id, reason, call.text("shape"), call.text("cursor"), until)
 
     def takes(self, letter: pb.DeadLetter) -> bool:
         """Whether a letter is one of them."""
+        if self.until is not None and (shown.microseconds(letter.death_time) or 0) > self.until:
+            return False
         return self.reason == ANY or (letter.reason == self.reason and shape(letter.last_error) == self.shape)
 
     @property
@@ -51,43 +57,50 @@ class LetterChoice:
             "reason": self.reason,
             "shape": self.shape,
             "cursor": self.cursor,
+            "until": "" if self.until is None else shown.utc(self.until),
         }
         return {name: text for name, text in said.items() if text}
 
 
-async def _counted(desk: Desk, choice: LetterChoice) -> list[Fact]:
-    """What an action would touch."""
+async def _counted(desk: Desk, choice: LetterChoice) -> tuple[list[Fact], LetterChoice]:
+    """What an action would touch, and the choice of just that: what dies while somebody reads the page is not
+    purged unseen."""
     head: list[Fact] = [("Topic", shown.name(choice.topic))]
     if choice.dead_id:
         letter = (
             await desk.topics.get_dead(pb.GetDeadLetterRequest(topic=choice.topic, dead_id=choice.dead_id))
         ).dead_letter
-        return [
+        facts: list[Fact] = [
             *head,
             ("Timer", shown.name(letter.timer_id)),
             ("Died", shown.when(letter.death_time)),
             ("Reason", letter.reason),
         ]
-    found, following = 0, ""
+        return facts, choice
+    found, following, until = 0, "", 0
     async for letters, cursor in pages(desk, choice.topic, choice.cursor, AT_ONCE):
         found += sum(map(choice.takes, letters))
+        until = max(until, *(shown.microseconds(each.death_time) or 0 for each in letters), 0)
         following = cursor
+    if following:  # those behind are not read yet, and by this relay's clock they may be any
+        until = max(until, time.time_ns() // 1000)
     if choice.reason != ANY:
         head += [("Reason", choice.reason), ("Error", shown.visible(choice.shape) or "none")]
     more = f" of the {shown.count(AT_ONCE)} that are looked at first" if following else ""
-    return [*head, ("Dead letters", f"{shown.count(found)}{more}")]
+    return [*head, ("Dead letters", f"{shown.count(found)}{more}")], replace(choice, until=until)
 
 
 async def _ask(desk: Desk, call: PageCall, verb: str, explanation: str, *, final: bool = False) -> PageAnswer:
     choice = LetterChoice.of(call)
     desk.access.require(AccessVerb.OPERATE, choice.topic)
     many = "the dead letter" if choice.dead_id else "dead letters"
+    facts, counted = await _counted(desk, choice)
     return Asking(
         title=f"{verb} {many}",
         path=f"/console/dead/{verb.lower()}",
         button=verb,
-        hidden=choice.hidden,
-        facts=await _counted(desk, choice),
+        hidden=counted.hidden,
+        facts=facts,
         back=shown.address("/console/dead", topic=choice.topic),
         topic=choice.topic,
         fields=(NOTE,),

@@ -9,6 +9,7 @@ from relay.console import shown
 from relay.console.live import LiveLook, TopicLook
 from relay.console.requests import Desk, PageAnswer, PageCall, Shown
 from relay.core.trust.verbs import AccessVerb
+from relay.engine.topic_watch import MOST
 
 MOST_SHOWN = 100
 """The topics of one page."""
@@ -62,6 +63,9 @@ def concerns(look: LiveLook, topics: Sequence[TopicLook]) -> list[Concern]:
     for place, there in look.relay.connected.items():
         if not there and place:
             found.append(Concern(place, "does not answer", grave=True))
+    for place in look.silent:
+        said = "has not answered in time: its topics are missing here"
+        found.append(Concern(place or "Redis", said, grave=True))
     for each in topics:
         stats, where = each.stats, shown.address("/console/topic", topic=each.stats.topic)
         name = shown.visible(stats.topic)
@@ -86,6 +90,7 @@ async def overview(desk: Desk, call: PageCall) -> PageAnswer:
         "look": look,
         "topics": topics,
         "more": more,
+        "most": MOST,
         "after": call.text("after"),
         "concerns": concerns(look, topics),
         "relay": relay_numbers(look),

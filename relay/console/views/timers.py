@@ -60,6 +60,7 @@ async def timer(desk: Desk, call: PageCall) -> PageAnswer:
         "sealed": sealed,
         "state": "" if found is None else STATE_NAMES[found.state],
         "may_see": desk.access.allows(AccessVerb.PAYLOAD, name),
+        "may_move": not desk.opens_sealed,
         "content": None,
         "headers": {},
         "trace": "",
