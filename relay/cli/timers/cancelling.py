@@ -138,7 +138,7 @@ def cancel_many(
 async def _count(
     client: RelayClient, topic: str, selection: TimerSelection, how: CancelOptions
 ) -> tuple[int, list[TimerInfo]]:
-    """CancelOptions many timers are meant, and the first of them; all of them for a dry run in JSON."""
+    """How many timers are meant, and the first of them; all of them for a dry run in JSON."""
     count, first = 0, list[TimerInfo]()
     async for page in selection.pages(client, topic):
         count += len(page)
