@@ -125,7 +125,7 @@ class TimerHistories:  # see 0121
 
     async def _letter(self, topic: str, dead_id: str) -> list[DeadLetter]:
         """One dead letter if it is kept, without its content, which need not open here. It is not where its
-        partition is none any more: a move has taken along all letters that were kept, under other names."""
+        partition is gone: a move has taken along all letters that were kept, under other names."""
         entry, _, partition = dead_id.partition("#")
         cursor = "#".join(filter(None, (entry_before(entry), partition)))
         try:

@@ -173,7 +173,7 @@ async def cancel_page(
 
     This has a race: a timer is listed, somebody moves it out of the window, and then it is cancelled. So the
     relay is told what it must be like. One that was listed as leased may have ended, and its id be scheduled
-    anew: that one is due at another time. All that have begun are counted, also where one fails.
+    again: that one is due at another time. All that have begun are counted, also where one fails.
     """
     is_this_one = selection.due is not None or selection.state is TimerState.LEASED
     left = iter(page)
