@@ -16,6 +16,8 @@ MOST_PAYLOAD_BYTES = 64 << 20
 """The largest value of `max_payload_bytes`."""
 SEALED = "relay-sealed"
 """The header by which a stored content says that it is sealed, and with which key. Callers may not."""
+SUBJECT = "relay-seal-with"
+"""The header by which the sealed content of a recurrence says whose it is. Callers may not, either."""
 MAX_OUTSTANDING = 100_000
 MAX_REASON_BYTES = 1024
 MAX_NOTE_BYTES = 1024
@@ -82,8 +84,8 @@ def headers(value: Mapping[str, str]) -> Mapping[str, str]:
     for key, text in value.items():
         if not key:
             raise InvalidField("headers", "has an empty name; name every header")
-        if key == SEALED:
-            raise InvalidField("headers", f"has {SEALED}, which is Relay's own; give it another name")
+        if key in (SEALED, SUBJECT):
+            raise InvalidField("headers", f"has {key}, which is Relay's own; give it another name")
         size += _size("headers", key) + _size("headers", text)
     if size > MAX_HEADER_BYTES:
         raise InvalidField("headers", f"are {size} bytes long; at most {MAX_HEADER_BYTES} are allowed")

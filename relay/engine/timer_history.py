@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from relay.core.errors import StoreRefused
+from relay.core.errors import InvalidField, StoreRefused
 from relay.core.history.events import HistoryPage, entry_before
 from relay.core.policy import Policies
 from relay.core.ports import MAX_PER_CALL, Histories, TimerStore, TopicStore
@@ -124,8 +124,12 @@ class TimerHistories:  # see 0121
         return letters[: -MOST_LETTERS - 1 : -1], not cursor
 
     async def _letter(self, topic: str, dead_id: str) -> list[DeadLetter]:
-        """One dead letter if it is kept, without its content, which need not open here."""
+        """One dead letter if it is kept, without its content, which need not open here. It is not where its
+        partition is gone: a move has taken along all letters that were kept, under other names."""
         entry, _, partition = dead_id.partition("#")
         cursor = "#".join(filter(None, (entry_before(entry), partition)))
-        read = await self._topics.dead_page(topic, limit=BESIDE, cursor=cursor)
+        try:
+            read = await self._topics.dead_page(topic, limit=BESIDE, cursor=cursor)
+        except InvalidField:
+            return []
         return [letter for letter in read.letters if letter.dead_id == dead_id]

@@ -61,6 +61,13 @@ async def prove_again(right: Holding) -> None:
                 "a stream's caller can't be proved again now, and keeps the stream",
                 extra={"principal": known.name, "reason": str(failure)},
             )
+        except Exception as failure:
+            # A fault must not end the proofs, and leave the stream to a token that nobody looks at any more.
+            log.error(
+                "the proof of a stream's caller failed, and is tried again",
+                extra={"principal": known.name},
+                exc_info=failure,
+            )
         else:
             if found != known:
                 lose(

@@ -41,14 +41,23 @@ _CURSOR = re.compile(r"(?:[0-9]{1,4}:[0-9]{1,19}-[0-9]{1,20})(?:,[0-9]{1,4}:[0-9
 class _Stream:
     """What was read of one partition's journal, backwards. `start` is the entry at which it goes on; empty:
     nothing is left. `first` is the number of the oldest record that was read, 0 if none was. `numbered`: dead
-    letters are called after their partition, too."""
+    letters are called after their partition, too. `begun` is where this call began."""
 
     number: int
     start: str
     numbered: bool
+    begun: str = field(init=False)
     found: list[TimerEvent] = field(default_factory=list)
     first: int = 0
     has_gaps: bool = False
+
+    def __post_init__(self) -> None:
+        self.begun = self.start
+
+    @property
+    def untold(self) -> str:
+        """Where the next page begins if this one tells nothing."""
+        return self.found[0].entry if self.found else self.start
 
     @property
     def millisecond(self) -> float:
@@ -81,8 +90,10 @@ class RedisHistories:  # see 0121
             # Each is read once at least. Otherwise a slow server could have a caller read one without end, of
             # which nothing can be told before the others are read as far.
             is_over = entries >= MOST_ENTRIES or size >= MOST_BYTES or monotonic() - began > MOST_SECONDS
-            if ahead.number in begun and (is_over or len(_known(streams)) >= limit):
-                break
+            if ahead.number in begun:
+                known = len(_known(streams))
+                if known >= limit or (is_over and (known or _goes_on(streams))):
+                    break
             begun.add(ahead.number)
             page = await journal.page_before(ahead.number, ahead.start)
             entries, size = entries + len(page), size + sum(map(len, page.values()))
@@ -101,6 +112,8 @@ def _streams(journal: TopicJournal, timer_id: str, cursor: str) -> list[_Stream]
     if not _CURSOR.fullmatch(cursor):
         raise InvalidField("page_token", "is not one that a history gave")
     starts = dict(part.split(":") for part in cursor.split(","))
+    if any(int(half) >> 64 for start in starts.values() for half in start.split("-")):
+        raise InvalidField("page_token", "is not one that a history gave")
     if not {int(number) for number in starts} <= numbers:
         raise InvalidField("page_token", "is not one that the history of this timer gave")
     return [_Stream(int(number), start, numbered) for number, start in starts.items()]
@@ -123,9 +136,10 @@ def _take(stream: _Stream, page: dict[str, bytes], timer_id: str, mark: bytes) -
             stream.has_gaps = True
         stream.first = batch.first
         stream.found += [_named(event, stream) for event in events_of(batch, timer_id)]
-    if len(page) < PAGE:
+    if len(page) < PAGE or stream.first == 1:
+        # A page before has ended at an entry that is not the first one, and was trimmed meanwhile.
+        stream.has_gaps |= stream.first > 1 or not (page or stream.first or stream.start == NEWEST)
         stream.start = ""
-        stream.has_gaps |= stream.first > 1
     else:
         stream.start = entry_before(names[-1])
 
@@ -145,6 +159,12 @@ def _known(streams: list[_Stream]) -> list[TimerEvent]:
     known = unread + APART if len(streams) > 1 else unread
     order = newest_first({stream.number: stream.found for stream in streams})
     return list(takewhile(lambda event: event.millisecond >= known, order))
+
+
+def _goes_on(streams: list[_Stream]) -> bool:
+    """Whether a page that tells nothing leads on. It does not where all that a slow server gives in one call
+    lies within `APART`: an event among it is read by the next call, too, and can't be told there either."""
+    return any(stream.untold != stream.begun for stream in streams)
 
 
 def _page(streams: list[_Stream], limit: int) -> HistoryPage:

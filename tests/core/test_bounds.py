@@ -15,7 +15,7 @@ from relay.core.trust.access import AccessPolicy
 from relay.core.trust.bounds import Bound, TokenBucket
 from relay.core.trust.globs import Glob
 from relay.core.trust.principals import Principal, caller
-from relay.core.trust.usage import UNTIL_ONE_ENDS, Bounds
+from relay.core.trust.usage import MOST_OWED, UNTIL_ONE_ENDS, Bounds
 from tests.worlds.engine.fake_clock import FakeClock
 
 A, B = "token:a", "token:b"
@@ -111,10 +111,22 @@ def test_what_is_refused_costs_its_bytes_and_nothing_else() -> None:
     assert held.over == [(A, "bytes_per_second")] * 5
     held = Held(bound(calls_per_second=1, bytes_per_second=100))
     assert held.call(A) == 0.0
-    assert held.call(A, 10_000) == pytest.approx(99.01)
+    assert held.call(A, 5_000) == pytest.approx(49.01)
     held = Held(bound(max_calls=0, bytes_per_second=100))
-    assert held.call(A, 10_000) == pytest.approx(99.01)
+    assert held.call(A, 5_000) == pytest.approx(49.01)
     assert held.over == [(A, "max_calls")]
+
+
+async def test_a_caller_that_did_not_wait_is_let_in_a_minute_after_it_has_stopped() -> None:
+    """Its pods repeated a call for an hour, ten times as fast as its bound allows."""
+    held = Held(bound(bytes_per_second=100, burst=1))
+    for _ in range(3600):
+        held.call(A, 1000)
+        await held.clock.advance(1.0)
+    await held.clock.advance(MOST_OWED)
+    assert held.call(A) == 0.0
+    assert held.call(A, 100_000) == 0.0  # what is let in costs all that it has
+    assert held.call(A) > MOST_OWED
 
 
 def test_calls_at_a_time() -> None:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from relay.cli.timers.cancelling import CancelOptions, CancelTally, TimerSelection, cancel_page
-from relay.client import ChangeResult, NewTimer, RelayClient
+from relay.client import ChangeResult, NewTimer, RelayClient, TimerState
 from tests.worlds.relay.processes import command
 from tests.worlds.relay.stage import Stage
 
@@ -79,6 +79,10 @@ async def test_what_moves_out_of_the_window_is_left_alone(stage: Stage) -> None:
             ChangeResult.NOT_FOUND: 1,
         }
         assert [line.split(" ")[0] for line in tally.lines(TOPIC)] == ["cancelled", "1", "left"]
+
+        leased = TimerSelection("", None, TimerState.LEASED)
+        await cancel_page(client, TOPIC, page, leased, PLAIN, tally)
+        assert await left(client) == {"a-1"}, "it has ended, and this is another timer of its id"
 
 
 async def test_it_may_be_killed_and_given_again(stage: Stage) -> None:

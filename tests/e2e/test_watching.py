@@ -6,8 +6,13 @@ import asyncio
 import signal
 import sys
 from datetime import timedelta
+from io import StringIO
 from typing import Any
 
+import pytest
+from rich.console import Console
+
+from relay.cli.terminal import tables
 from relay.client import RelayClient
 from tests.worlds.relay.processes import ROOT, Relay, environment
 from tests.worlds.relay.stage import Stage
@@ -63,6 +68,28 @@ async def watched(relay: Relay, *arguments: str, shows: str) -> None:
     process.send_signal(signal.SIGINT)
     _, err = await process.communicate()
     assert (arguments, process.returncode, err) == (arguments, 0, b"")
+
+
+async def test_a_remark_stands_below_a_display_and_does_not_push_it_down(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A terminal would scroll by a line a second while somebody watches more topics than the limit."""
+    screen, looks = StringIO(), 0
+    monkeypatch.setattr(tables, "console", lambda: Console(file=screen, force_terminal=True, width=80))
+
+    async def look() -> str:
+        nonlocal looks
+        if (looks := looks + 1) > 3:
+            raise LookupError
+        tables.remark("there are more")
+        return "row"
+
+    with pytest.raises(LookupError):
+        await asyncio.create_task(tables.watch(0.0, look))
+    up = "\r\x1b[2K\x1b[1A\x1b[2K"
+    assert f"row\r\nthere are more{up}row\r\nthere are more{up}".replace("\r\n", "\n") in screen.getvalue()
+    tables.remark("without a display")
+    assert capsys.readouterr().err == "without a display\n"
 
 
 async def test_tab_offers_topics(stage: Stage) -> None:

@@ -12,6 +12,7 @@ from relay.core.partitions import Layout
 from relay.core.policy import Policies, TopicPolicy
 from relay.core.timers import DeadPage, StoredTimer, TimerState, TopicStats
 from relay.engine.timer_history import TimerHistories, TimerStanding
+from relay.store.partitions.entry_ids import EntryId
 
 pytestmark = pytest.mark.anyio
 
@@ -84,3 +85,19 @@ async def test_a_lease_that_has_run_out() -> None:
     life = Life([timer(next_claim=NOW)], [[RecordKind.CLAIMED]])
     now, _ = await life.history().begin("t", "a", 100)
     assert now.standing is TimerStanding.DUE
+
+
+async def test_a_letter_that_went_before_its_partition_did() -> None:
+    """It was trimmed, which no record says of each, and then the topic came to have fewer partitions."""
+
+    class Fewer(Life):
+        async def read(self, topic: str, timer_id: str, *, limit: int, cursor: str) -> HistoryPage:
+            died = JournalRecord(RecordKind.DEAD, timer_id, dead_id="5-0#3")
+            return HistoryPage([TimerEvent(0, "1-0", 3, died)])
+
+        async def dead_page(self, topic: str, *, limit: int, cursor: str) -> DeadPage:
+            EntryId.parse("page_token", cursor, 2)
+            return DeadPage([], "")
+
+    now, _ = await Fewer([None], []).history().begin("t", "a", 100)
+    assert (now.standing, now.letters) == (TimerStanding.ABSENT, [])

@@ -8,7 +8,9 @@ import pytest
 from relay.core.errors import InvalidField
 from relay.core.history.events import HistoryPage, TimerEvent
 from relay.core.journal import RecordKind
+from relay.core.partitions import Layout
 from relay.core.timers import NewTimer
+from relay.journal.v1 import journal_pb2
 from relay.store import histories
 from relay.store.histories import RedisHistories
 from relay.store.partitions.journals import TopicJournal
@@ -32,6 +34,16 @@ async def lived(bench: Bench, times: int) -> None:
         await bench.store.schedule(bench.topic, around)
         for m in range(OTHERS):
             await bench.store.schedule(bench.topic, [NewTimer(f"{n}.{m}", b"", NOW)])
+
+
+def lines(*ids: str) -> dict[str, bytes]:
+    """A journal with an entry a millisecond, each of one timer."""
+    entries = {}
+    for number, each in enumerate(ids, 1):
+        change = journal_pb2.Change(kind=journal_pb2.KIND_SCHEDULED, timer_id=each.encode())
+        batch = journal_pb2.Batch(version=1, time=5_000_000, first=number, last=number, changes=[change])
+        entries[f"{5000 + number}-0"] = batch.SerializeToString()
+    return entries
 
 
 async def pages(bench: Bench, limit: int) -> list[HistoryPage]:
@@ -93,6 +105,54 @@ async def test_what_was_trimmed_is_told(journal: Bench) -> None:
     assert page.has_gaps
 
 
+async def test_what_was_trimmed_between_two_pages_is_told(journal: Bench) -> None:
+    """The next page would begin at an entry that is gone, and finds nothing."""
+    await lived(journal, 4)
+    history = RedisHistories(journal.redis)
+    first = await history.read(journal.topic, "a", limit=1, cursor="")
+    assert not first.has_gaps
+    journal.raw.xtrim(journal.journal, maxlen=5, approximate=False)
+    rest = await history.read(journal.topic, "a", limit=1, cursor=first.cursor)
+    assert rest == HistoryPage([], "", True)
+
+
+async def test_a_journal_of_whole_pages(journal: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is missing where it ends with a page."""
+    await lived(journal, 1)
+    count = journal.raw.xlen(journal.journal)
+    monkeypatch.setattr(histories, "PAGE", count)
+    assert [page.has_gaps for page in await pages(journal, 1)] == [False]
+
+
+async def test_pages_lead_on_where_a_second_has_more_entries_than_one_call_reads(
+    journal: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server is slow, so a call reads a page of each partition. What lies within a second of the end of
+    what was read can't be told, and would be read again by each call."""
+    monkeypatch.setattr(histories, "PAGE", 2)
+    monkeypatch.setattr(histories, "MOST_SECONDS", 0.0)
+    entries = {0: lines("n", "n", "a", "n", "n", "n"), 1: lines("a", "n", "n", "n", "n")}
+
+    async def look(self: TopicJournal) -> None:
+        self.layout = Layout(journal.topic, epoch=1, count=2)
+        self._names = self.layout.partitions
+
+    async def page_before(self: TopicJournal, number: int, start: str, count: int = 2) -> dict[str, bytes]:
+        names = [name for name in entries[number] if start == "+" or name[:4] <= start[:4]]
+        return {name: entries[number][name] for name in names[::-1][:2]}
+
+    monkeypatch.setattr(TopicJournal, "look", look)
+    monkeypatch.setattr(TopicJournal, "page_before", page_before)
+    found, cursor = list[TimerEvent](), ""
+    for _ in range(20):
+        page = await RedisHistories(journal.redis).read(journal.topic, "a", limit=1, cursor=cursor)
+        found += page.events
+        if not (cursor := page.cursor):
+            break
+    assert [event.partition for event in found] == [0, 1]
+    assert not cursor
+
+
 async def test_an_entry_that_cannot_be_read(journal: Bench) -> None:
     """It stops no history. If it has the timer's id, something may be missing."""
     await lived(journal, 1)
@@ -104,7 +164,9 @@ async def test_an_entry_that_cannot_be_read(journal: Bench) -> None:
     assert page.has_gaps
 
 
-@pytest.mark.parametrize("cursor", ["x", "0:1", "7:5-0", "0:5-0,", "0:+", "0:5-0,7:1-1"])
+@pytest.mark.parametrize(
+    "cursor", ["x", "0:1", "7:5-0", "0:5-0,", "0:+", "0:5-0,7:1-1", "0:5-18446744073709551616"]
+)
 async def test_a_cursor_that_no_page_gave(journal: Bench, cursor: str) -> None:
     with pytest.raises(InvalidField, match="page_token"):
         await RedisHistories(journal.redis).read(journal.topic, "a", limit=1, cursor=cursor)

@@ -8,10 +8,12 @@ import anyio
 import grpc
 import pytest
 
-from relay.api.access import Access
+from relay.api.access import Access, Holding
 from relay.client import CallError, Delivery, RelayClient
+from relay.core.errors import Unauthenticated
 from relay.core.trust.access import AccessPolicy, AccessRule
 from relay.core.trust.globs import Glob
+from relay.core.trust.principals import Principal, proof
 from relay.core.trust.verbs import AccessVerb
 from relay.rpc import callers, delivery_service
 from relay.rpc.callers import admission
@@ -167,3 +169,17 @@ async def test_a_stream_ends_when_its_jwt_expires(quick: None, monkeypatch: pyte
         why = await ended(stream)
         assert why.code() is grpc.StatusCode.UNAUTHENTICATED
         assert why.details() == "authorization: the JWT has expired; get a new one"
+
+
+async def test_a_proof_that_fails_is_tried_again(quick: None) -> None:
+    """By a fault that nobody has foreseen. The stream must not stand for ever for that, unproved."""
+    right = Holding("a", AccessVerb.DELIVER, ["t"])
+    failures: list[Exception] = [Unauthenticated("it has expired"), KeyError("a fault")]
+
+    async def prove() -> Principal:
+        raise failures.pop()
+
+    proof.set(prove)
+    with anyio.fail_after(PATIENCE):
+        await callers.prove_again(right)
+    assert str(right.why) == "it has expired"

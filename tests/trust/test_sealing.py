@@ -122,8 +122,9 @@ def test_what_is_cut_off_raises_nothing_else(made: Contents, cut: int) -> None:
 
 def test_callers_can_not_say_that_they_sealed() -> None:
     """The header is Relay's own: a plain timer with it would never be delivered."""
-    with pytest.raises(InvalidField, match="relay-sealed, which is Relay's own"):
-        check_headers({"relay-sealed": "new"})
+    for name in ("relay-sealed", "relay-seal-with"):
+        with pytest.raises(InvalidField, match=f"{name}, which is Relay's own"):
+            check_headers({name: "new"})
 
 
 def test_a_forked_process_and_a_used_up_key_get_another_salt(monkeypatch: pytest.MonkeyPatch) -> None:

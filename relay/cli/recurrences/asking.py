@@ -189,13 +189,13 @@ def list_(
         if not count:
             await known_topics.require(client.topics, topic)
         if has_more and not as_json:
-            typer.echo(f"there are more: these are the first {limit} (--limit)", err=True)
+            tables.remark(f"there are more: these are the first {limit} (--limit)")
         return rows
 
     async def render(client: RelayClient) -> RenderableType:
         rows = await look(client)
         if not rows:
-            typer.echo(f"no recurrences in {output.safe(topic)}", err=True)
+            tables.remark(f"no recurrences in {output.safe(topic)}")
         return tables.table(TITLES, rows) if rows else ""
 
     show_again(connection, every, look if as_json else None, render)
@@ -386,13 +386,13 @@ def history(
         for each in instants if as_json else ():
             output.document(shown.passed(each))
         if instants.outcomes_missing:
-            typer.echo(instants.outcomes_missing, err=True)
+            tables.remark(instants.outcomes_missing)
         return instants
 
     async def render(client: RelayClient) -> RenderableType:
         instants = await look(client)
         if not instants:
-            typer.echo("no instant has come yet", err=True)
+            tables.remark("no instant has come yet")
             return ""
         titles = ("time", "occurrence", "late by>", "outcome", "attempts>", "ended")
         return tables.table(titles, [shown.passed_row(each) for each in instants])

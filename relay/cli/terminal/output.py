@@ -172,13 +172,13 @@ class Listing:
 
     def rendered(self, topic: str) -> RenderableType:
         """Return the table, and say what is not in it."""
-        if self.has_more:
-            typer.echo(f"there are more: these are the first {self.count} (--limit)", err=True)
-        if not self._rows:
-            typer.echo(f"no timers in {safe(topic)}", err=True)
-            return ""
         from relay.cli.terminal import tables
 
+        if self.has_more:
+            tables.remark(f"there are more: these are the first {self.count} (--limit)")
+        if not self._rows:
+            tables.remark(f"no timers in {safe(topic)}")
+            return ""
         return tables.table(TITLES, [_row(row) for row in self._rows])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, TypeAlias
 
 import typer
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 Rows: TypeAlias = Sequence[Sequence[str]]
+
+_remarks: ContextVar[list[str] | None] = ContextVar("remarks", default=None)
+"""What is said below a display at this look; None where there is no display."""
 
 PIPE_WIDTH = 1000
 """The width in a pipe, where a row stays one line however long it is."""
@@ -53,6 +57,16 @@ def show(what: RenderableType) -> None:
         console().print(what)
 
 
+def remark(text: str) -> None:
+    """Say something about what is shown: on standard error, or below it in a display that refreshes, where
+    it would push the display down a line at each look."""
+    remarks = _remarks.get()
+    if remarks is None:
+        typer.echo(text, err=True)
+    else:
+        remarks.append(text)
+
+
 async def watch(every: float, look: Callable[[], Awaitable[RenderableType]]) -> None:
     """Show what `look` answers every `interval` seconds, without end; a terminal shows it in one place."""
     where = console()
@@ -61,11 +75,15 @@ async def watch(every: float, look: Callable[[], Awaitable[RenderableType]]) -> 
             show(await look())
             sys.stdout.flush()
             await asyncio.sleep(every)
+    from rich.console import Group
     from rich.live import Live
     from rich.text import Text
 
     with Live(console=where, auto_refresh=False, screen=False) as live:
         while True:
+            remarks: list[str] = []
+            _remarks.set(remarks)
             seen = await look()
-            live.update(Text(seen) if isinstance(seen, str) else seen, refresh=True)
+            shown = [Text(each) if isinstance(each, str) else each for each in (seen, *remarks) if each]
+            live.update(Group(*shown), refresh=True)
             await asyncio.sleep(every)

@@ -138,7 +138,7 @@ def cancel_many(
 async def _count(
     client: RelayClient, topic: str, selection: TimerSelection, how: CancelOptions
 ) -> tuple[int, list[TimerInfo]]:
-    """CancelOptions many timers are meant, and the first of them; all of them for a dry run in JSON."""
+    """How many timers are meant, and the first of them; all of them for a dry run in JSON."""
     count, first = 0, list[TimerInfo]()
     async for page in selection.pages(client, topic):
         count += len(page)
@@ -172,8 +172,10 @@ async def cancel_page(
     """Cancel what a page has, as far as it is still what was asked for.
 
     This has a race: a timer is listed, somebody moves it out of the window, and then it is cancelled. So the
-    relay is told what it must be like. All that have begun are counted, also where one fails.
+    relay is told what it must be like. One that was listed as leased may have ended, and its id be scheduled
+    again: that one is due at another time. All that have begun are counted, also where one fails.
     """
+    is_this_one = selection.due is not None or selection.state is TimerState.LEASED
     left = iter(page)
     failures: list[Exception] = []
 
@@ -186,7 +188,7 @@ async def cancel_page(
                     topic,
                     timer.timer_id,
                     only_if_pending=selection.state is TimerState.PENDING,
-                    only_if_due_at=timer.due_time if selection.due is not None else None,
+                    only_if_due_at=timer.due_time if is_this_one else None,
                     durability=how.durability,
                 )
             except Exception as failure:  # noqa: BLE001  (it is raised below)

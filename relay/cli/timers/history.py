@@ -6,8 +6,6 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from relay.cli.terminal import output, tables
 from relay.cli.terminal.exits import NOT_FOUND, fail
 from relay.cli.terminal.relay_connection import RelayConnection
@@ -49,9 +47,9 @@ def history(
     async def render(client: RelayClient) -> RenderableType:
         page, now, events, has_more = await look(client)
         if has_more:
-            typer.echo(f"there are more: these are the newest {limit} (--limit)", err=True)
+            tables.remark(f"there are more: these are the newest {limit} (--limit)")
         elif page.events_missing:
-            typer.echo(f"relay: {page.events_missing}", err=True)
+            tables.remark(f"relay: {page.events_missing}")
         called = output.name(topic, timer_id)
         lines = [standing(called, now), *(letter(each, now.as_of_time) for each in now.dead_letters)]
         if not events:

@@ -64,7 +64,7 @@ def list_(
     async def look(topics: Topics) -> _Found:
         found = _Found(limit, as_json)
         if note := await listed(topics, found):
-            typer.echo(note, err=True)
+            tables.remark(note)
         return found
 
     async def render(topics: Topics) -> RenderableType:
@@ -94,7 +94,7 @@ def _rendered(topic: str, found: Sequence[DeadLetterInfo], *, is_filtered: bool)
     if found:
         return tables.table(TITLES, [_row(letter) for letter in found])
     match = " that match" if is_filtered else ""
-    typer.echo(f"no dead letters in {output.safe(topic)}{match}", err=True)
+    tables.remark(f"no dead letters in {output.safe(topic)}{match}")
     return ""
 
 

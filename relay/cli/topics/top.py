@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from relay.cli.terminal import output, tables
 from relay.cli.terminal.relay_connection import RelayConnection
 from relay.cli.topics.topic_calls import distance, how_long, show_topics
@@ -92,7 +90,7 @@ def top(connection: RelayConnection, limit: int, every: str | None, as_json: boo
     async def render(topics: Topics) -> RenderableType:
         rows, has_more = await looking.look(topics)
         if has_more:
-            typer.echo(f"there are more: these are the first {limit} (--limit)", err=True)
+            tables.remark(f"there are more: these are the first {limit} (--limit)")
         return tables.table(TITLES, [cells(row) for row in rows]) if rows else "no topics yet"
 
     async def print_documents(topics: Topics) -> None:

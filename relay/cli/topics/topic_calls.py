@@ -35,7 +35,7 @@ def list_(connection: RelayConnection, limit: int, every: str | None, as_json: b
     async def render(topics: Topics) -> RenderableType:
         found, has_more = await look(topics)
         if has_more:
-            typer.echo(f"there are more: these are the first {limit} (--limit)", err=True)
+            tables.remark(f"there are more: these are the first {limit} (--limit)")
         if not found:
             return "no topics: nothing has been scheduled yet"
         return tables.table(TITLES, [_row(info) for info in found])

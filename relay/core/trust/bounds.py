@@ -54,6 +54,11 @@ class TokenBucket:
         self._level = self._refilled(now) - tokens
         return max(-self._level / self._rate, 0.0)
 
+    def owe(self, tokens: float, now: float, most: float) -> None:
+        """Take tokens for which nothing was given, up to a debt of `most` seconds."""
+        level = self._refilled(now)
+        self._level = max(level - tokens, min(level, -most * self._rate))
+
     def is_full(self, now: float) -> bool:
         """Whether a new bucket would be the same."""
         return self._refilled(now) >= self._most - ROUNDED

@@ -13,6 +13,10 @@ from relay.core.trust.principals import caller
 UNTIL_ONE_ENDS = 0.1
 """Seconds after which to try again what waits for the end of something else: nobody knows when that is."""
 
+MOST_OWED = 60.0
+"""Seconds that refused calls alone can keep their caller out. One that repeats them without waiting would
+have a debt without end otherwise, and be kept out for hours after it has stopped."""
+
 REMEMBERED = 10_000
 """The principals from which on those are forgotten that use nothing."""
 
@@ -85,11 +89,11 @@ class Usage:  # see 0111
     def _over(
         self, bound: str, most: float | None, wait: float, size: int, moved: TokenBucket | None
     ) -> OverBound:
-        """The error of a call that is refused, whose bytes are taken. It says when the caller is let in, with
-        them."""
+        """The error of a call that is refused, whose bytes are taken up to `MOST_OWED`. It says when the
+        caller is let in, with them."""
         if moved is not None:
             now = self._now()
-            moved.take(size, now)
+            moved.owe(size, now, MOST_OWED)
             wait = max(wait, moved.wait(now))
         return OverBound.of(self.name, bound, most, wait)
 

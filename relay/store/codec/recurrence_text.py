@@ -16,6 +16,7 @@ from typing import Any
 from relay.core.recurring.recurrence import Filling, LeftOut, Past, Recurrence, Standing
 from relay.core.recurring.rule import Rule
 from relay.core.timers import Content
+from relay.core.validate import SUBJECT
 
 _RULE = tuple((each.name, each.default) for each in fields(Rule))
 _RECURRENCE = tuple(
@@ -30,16 +31,12 @@ SEALED = "sealed"
 where it wants a text, and leaves the recurrence to others."""
 
 
-SUBJECT_HEADER = "relay-seal-with"
-"""The header, in a sealed content alone, that is the name of its subject. No caller gives such a header."""
-
-
 def content_to_seal(wanted: Recurrence) -> Content:
     """What is sealed of a recurrence: its content, and the name of the subject that it is about."""
     content = Content.of(wanted)
     if not wanted.seal_with:
         return content
-    return content._replace(headers={**content.headers, SUBJECT_HEADER: wanted.seal_with})
+    return content._replace(headers={**content.headers, SUBJECT: wanted.seal_with})
 
 
 def write_rule(wanted: Recurrence, sealed: bytes | None = None) -> bytes:
@@ -83,7 +80,7 @@ def read_rule(recurrence_id: str, text: bytes, opened: Callable[[bytes], Content
         content = opened(b64decode(said["payload"][SEALED]))
         others.pop("content_type", None)
         found = dict(content.headers)
-        others["seal_with"] = found.pop(SUBJECT_HEADER, "")
+        others["seal_with"] = found.pop(SUBJECT, "")
         return Recurrence(recurrence_id, Rule(**rule), content.payload, found, content.content_type, **others)
     payload = said["payload"].encode() if "payload" in said else b64decode(said.get("payload_base64", ""))
     headers = {name: _typed(str)(value) for name, value in _typed(dict)(said.get("headers", {})).items()}
