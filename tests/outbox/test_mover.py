@@ -121,6 +121,18 @@ async def test_what_is_refused_waits_for_somebody(desk: Desk) -> None:
     assert desk.rows() == []
 
 
+async def test_a_row_that_no_relay_takes_in_a_message(desk: Desk) -> None:
+    """The relay refuses the whole call before it reads it: that holds up no other row, nor the mover."""
+    desk.write(desk.new("a"), desk.new("large", b"x" * (17 << 20)), desk.new("b"))
+    async with desk.client() as client:
+        done = await desk.drained(desk.mover(client))
+        assert (len(done.taken), done.failure) == (2, None)
+    (left,) = desk.rows()
+    assert (left["timer_id"], left["refused_at"]) == ("large", None)
+    assert "larger than max" in left["reason"]
+    assert desk.timers().keys() == {"a", "b"}
+
+
 async def test_a_full_topic_is_tried_again_and_holds_up_no_other(desk: Desk) -> None:
     """Its row keeps the reason, and its later rows wait with it."""
     async with desk.client() as client:
