@@ -39,7 +39,7 @@ BOUNDS = {
     "keepalives_count": "3",
     "tcp_user_timeout": "15000",
 }
-"""Parameters of libpq, unless the URL has them: a server that vanished without a word, in a failover, is known
+"""Parameters of libpq, unless the URL has them: a server that vanished in a failover is known
 to be lost after 20 seconds. Linux by itself would wait for a quarter of an hour, and so would SIGTERM."""
 
 
