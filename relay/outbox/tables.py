@@ -77,6 +77,17 @@ ROWS = Table(
         CheckConstraint(f"{name} BETWEEN '1970-01-01Z' AND '9999-12-31Z'", name=f"relay_outbox_{name}")
         for name in ("due_time", "expire_time", "written_at")
     ),
+    # A row whose names are too long for an index could not be put aside as refused. Relays take none of more
+    # than 256 bytes, nor payloads of more than 64 MiB.
+    CheckConstraint(
+        "greatest(octet_length(topic), octet_length(timer_id)) <= 1024 "
+        "AND greatest(octet_length(content_type), octet_length(seal_with)) <= 1024",
+        name="relay_outbox_names",
+    ),
+    CheckConstraint(
+        f"octet_length(payload) <= {64 << 20} AND octet_length(CAST(headers AS text)) <= {1 << 20}",
+        name="relay_outbox_sizes",
+    ),
     *(
         CheckConstraint(
             f"{name} BETWEEN interval '-10000 years' AND interval '10000 years'",
