@@ -152,18 +152,25 @@ async def _wave(client: RelayClient, rows: Sequence[OutboxRow], done: HandedOver
     """Hand over rows of which no two are about the same timer."""
     asked = _read(rows, done)
     schedules = [(row, timer) for row, timer in asked if timer is not None and _goes_along(row)]
+    alone = [(row, timer) for row, timer in asked if not _goes_along(row)]
     if schedules:
-        new = [timer for _, timer in schedules]
-        results = await client.schedule_batch(new, timeout=_left(deadline))
-        for (row, _), result in zip(schedules, results, strict=True):
-            _note(row, result.error, done)
+        try:
+            new = [timer for _, timer in schedules]
+            results = await client.schedule_batch(new, timeout=_left(deadline))
+        except CallError as failure:
+            if failure.code not in FOR_GOOD:
+                raise
+            alone += schedules  # what all timers of a call share is refused for all of them, such as a topic
+        else:
+            for (row, _), result in zip(schedules, results, strict=True):
+                _note(row, result.error, done)
     places = asyncio.Semaphore(AT_ONCE)
 
     async def one(row: OutboxRow, timer: NewTimer | None) -> None:
         async with places:
             _note(row, await _call(client, row, timer, _left(deadline)), done)
 
-    others = [one(row, timer) for row, timer in asked if not _goes_along(row)]
+    others = [one(row, timer) for row, timer in alone]
     for ended in await asyncio.gather(*others, return_exceptions=True):
         if ended is not None:
             raise ended
