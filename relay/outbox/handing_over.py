@@ -18,6 +18,9 @@ from relay.client.errors import CallError, NotFound, ResourceExhausted
 AT_ONCE = 50
 """The number of moves and cancels that are called at once: they have no batch."""
 
+LARGE = 1 << 20
+"""The bytes of a payload beyond which a row is scheduled by a call of its own."""
+
 FULL_PAUSE = timedelta(seconds=5)
 """For how long a row is left alone whose topic is full."""
 
@@ -34,11 +37,11 @@ FOR_GOOD = {
 """With these the same row would be refused again."""
 
 
-MOVED = (
+FIELDS = (
     *("timer_id", "headers", "content_type", "due_time", "delay", "expire_time", "expire_after", "spread"),
     *("seal_with", "occurrence_id"),
 )
-"""The fields of a timer that a move gives to Schedule."""
+"""The fields of a timer that a call of its own gives to Schedule."""
 
 
 class OutboxRow(NamedTuple):
@@ -148,22 +151,35 @@ Asked = tuple[OutboxRow, NewTimer | None]
 async def _wave(client: RelayClient, rows: Sequence[OutboxRow], done: HandedOver, deadline: float) -> None:
     """Hand over rows of which no two are about the same timer."""
     asked = _read(rows, done)
-    schedules = [(row, timer) for row, timer in asked if timer is not None and row.action == "schedule"]
+    schedules = [(row, timer) for row, timer in asked if timer is not None and _goes_along(row)]
+    alone = [(row, timer) for row, timer in asked if not _goes_along(row)]
     if schedules:
-        new = [timer for _, timer in schedules]
-        results = await client.schedule_batch(new, timeout=_left(deadline))
-        for (row, _), result in zip(schedules, results, strict=True):
-            _note(row, result.error, done)
+        try:
+            new = [timer for _, timer in schedules]
+            results = await client.schedule_batch(new, timeout=_left(deadline))
+        except CallError as failure:
+            if failure.code not in FOR_GOOD:
+                raise
+            alone += schedules  # what all timers of a call share is refused for all of them, such as a topic
+        else:
+            for (row, _), result in zip(schedules, results, strict=True):
+                _note(row, result.error, done)
     places = asyncio.Semaphore(AT_ONCE)
 
     async def one(row: OutboxRow, timer: NewTimer | None) -> None:
         async with places:
             _note(row, await _call(client, row, timer, _left(deadline)), done)
 
-    others = [one(row, timer) for row, timer in asked if row.action != "schedule"]
+    others = [one(row, timer) for row, timer in alone]
     for ended in await asyncio.gather(*others, return_exceptions=True):
         if ended is not None:
             raise ended
+
+
+def _goes_along(row: OutboxRow) -> bool:
+    """Whether it is scheduled together with others. A payload may be larger than a relay takes in a message:
+    then the whole call is refused, and that must be about this row alone."""
+    return row.action == "schedule" and len(row.payload) <= LARGE
 
 
 def _read(rows: Sequence[OutboxRow], done: HandedOver) -> list[Asked]:
@@ -189,14 +205,15 @@ def _note(row: OutboxRow, failure: CallError | None, done: HandedOver) -> None:
 async def _call(
     client: RelayClient, row: OutboxRow, timer: NewTimer | None, timeout: float
 ) -> CallError | None:
-    """Cancel or move a timer; what is returned is about this row alone. Raises `CallError` if the relay takes
-    nothing."""
+    """Cancel, move or schedule one timer; what is returned is about this row alone. Raises `CallError` if the
+    relay takes nothing."""
     try:
         if timer is None:
             await client.cancel(row.topic, row.timer_id, timeout=timeout)
             return None
-        fields: dict[str, Any] = {name: getattr(timer, name) for name in MOVED}
-        await client.schedule(row.topic, timer.payload, **fields, only_if_pending=True, timeout=timeout)
+        fields: dict[str, Any] = {name: getattr(timer, name) for name in FIELDS}
+        moves = row.action == "move"
+        await client.schedule(row.topic, timer.payload, **fields, only_if_pending=moves, timeout=timeout)
     except NotFound:
         pass  # nothing waits that could be moved
     except CallError as failure:
@@ -207,5 +224,13 @@ async def _call(
 
 
 def _left(deadline: float) -> float:
-    """How long a call may take: the client is to say what became of it before the step ends."""
-    return max(0.8 * (deadline - monotonic()), 0.001)
+    """How long a call may take: the client is to say what became of it before the step ends. Raises
+    `TimeoutError` if no call may begin.
+
+    Race    The mover is stopped by its machine behind its last look at the clock, for longer than it has its
+    lanes. `asyncio.timeout` ends a call only where it waits, and by then it has left.
+    """
+    left = deadline - monotonic()
+    if left <= 0:
+        raise TimeoutError("no time is left for a call")
+    return 0.8 * left

@@ -6,10 +6,14 @@ _LEFT_ALONE = """
   EXISTS (
     SELECT FROM relay_outbox AS held
     WHERE held.topic = one.topic AND held.timer_id = one.timer_id AND held.id <= one.id
-      AND held.again_at > clock_timestamp()
+      AND held.again_at > statement_timestamp()
   )
 """
-"""Whether a row, or an earlier one of its timer, is put aside: the intents of a timer keep their order."""
+"""Whether a row, or an earlier one of its timer, is put aside: the intents of a timer keep their order.
+
+Race    A row's pause ends while the rows are read. A clock that went on would leave the row out and let the
+timer's next one through, so all rows are held against one instant.
+"""
 
 TAKE = f"""
 WITH free AS MATERIALIZED (

@@ -66,10 +66,35 @@ ROWS = Table(
     Column("again_at", DateTime(timezone=True)),
     Column("refused_at", DateTime(timezone=True)),
     Column("reason", Text),
+    # A mover could not read any other, and would stop at such a row. A number in headers may have more digits
+    # than Python reads, and arrays may be nested deeper; an interval may be longer than a timedelta.
     CheckConstraint("jsonb_typeof(headers) = 'object'", name="relay_outbox_headers"),
-    # A mover could not read any other, and would stop at such a row.
-    CheckConstraint("due_time BETWEEN '1970-01-01Z' AND '9999-12-31Z'", name="relay_outbox_due_time"),
-    CheckConstraint("expire_time BETWEEN '1970-01-01Z' AND '9999-12-31Z'", name="relay_outbox_expire_time"),
+    CheckConstraint(
+        """NOT jsonb_path_exists(headers, 'strict $.* ? (@.type() != "string")', '{}', true)""",
+        name="relay_outbox_headers_are_texts",
+    ),
+    *(
+        CheckConstraint(f"{name} BETWEEN '1970-01-01Z' AND '9999-12-31Z'", name=f"relay_outbox_{name}")
+        for name in ("due_time", "expire_time", "written_at")
+    ),
+    # A row whose names are too long for an index could not be put aside as refused. Relays take none of more
+    # than 256 bytes, nor payloads of more than 64 MiB.
+    CheckConstraint(
+        "greatest(octet_length(topic), octet_length(timer_id)) <= 1024 "
+        "AND greatest(octet_length(content_type), octet_length(seal_with)) <= 1024",
+        name="relay_outbox_names",
+    ),
+    CheckConstraint(
+        f"octet_length(payload) <= {64 << 20} AND octet_length(CAST(headers AS text)) <= {1 << 20}",
+        name="relay_outbox_sizes",
+    ),
+    *(
+        CheckConstraint(
+            f"{name} BETWEEN interval '-10000 years' AND interval '10000 years'",
+            name=f"relay_outbox_{name}",
+        )
+        for name in ("delay", "expire_after", "spread")
+    ),
     CheckConstraint("action IN ('schedule', 'move', 'cancel')", name="relay_outbox_action"),
 )
 """A row for each intent. `id` is the order of a timer's intents. `delay` counts from `written_at`. `again_at`

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import signal
 import urllib.request
 from typing import TYPE_CHECKING
 
@@ -11,8 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 from relay.cli.commands import app
+from relay.cli.outbox.implementation import BOUNDS, _conninfo
 from tests.outbox.desk import Desk
-from tests.worlds.relay.processes import free_address
 from tests.worlds.waiting import eventually
 
 if TYPE_CHECKING:
@@ -43,6 +45,11 @@ def test_a_new_database(server: Postgres) -> None:
         (("migrate", "--database", "mysql://u:secret@h/d"), 2, "is of mysql; the outbox needs PostgreSQL"),
         (("status", "--database", "u:secret@h"), 2, "--database: is of something else"),
         (("status", "--database", "postgresql://u:secret@127.0.0.1:1/d"), 4, "the database is not available"),
+        *(
+            ((command, "--database", f"postgresql://u:{password}@h/d"), 2, "--database: is no URL")
+            for command in ("status", "migrate", "run")
+            for password in ("se%secret", "a secret", "a@secret", "secret/a")
+        ),
         (("retry", "--database", "postgresql://h/d"), 2, "name rows, or give --all"),
         (("drop", "--database", "postgresql://h/d", "1", "--all"), 2, "name rows, or give --all"),
         (("run", "--database", "postgresql://h/d", "--poll", "0"), 2, "--poll: is 0"),
@@ -58,10 +65,17 @@ def test_what_is_wrong_is_named(arguments: tuple[str, ...], code: int, words: st
     assert "secret" not in printed
 
 
+def test_a_server_that_vanishes_is_known_to_be_lost() -> None:
+    """A failover closes no connection. What the URL says of that holds."""
+    read = psycopg.conninfo.conninfo_to_dict(_conninfo("postgresql://h/d?tcp_user_timeout=7000"))
+    assert read == {**BOUNDS, "host": "h", "dbname": "d", "tcp_user_timeout": "7000"}
+    assert int(str(read["keepalives_idle"])) > 0
+    assert int(str(read["connect_timeout"])) > 0
+
+
 def test_a_mover_as_a_process(desk: Desk) -> None:
     """It is woken by a commit, shows what waits and what was refused, hears of what people do about refused
     rows, and ends in order when it is told to."""
-    metrics = free_address()
     arguments = (
         "relay.cli",
         "outbox",
@@ -69,7 +83,7 @@ def test_a_mover_as_a_process(desk: Desk) -> None:
         "--target",
         desk.relay.target,
         "--metrics",
-        metrics,
+        "127.0.0.1:0",
         "--poll",
         "1h",
     )
@@ -77,12 +91,18 @@ def test_a_mover_as_a_process(desk: Desk) -> None:
         f"mover-{desk.topic}", *arguments, settings={"RELAY_OUTBOX_DATABASE": desk.database}
     )
 
+    def listens() -> re.Match[str] | None:
+        mover._check_runs()
+        return re.search(r"metrics are at (http://127\.0\.0\.1:[0-9]+/metrics)", mover.output())
+
+    found = eventually(listens, "it says where it serves its metrics")
+    assert found is not None
+    metrics = found[1]
+
     def shown() -> str:
         mover._check_runs()
-        try:
-            return str(urllib.request.urlopen(f"http://{metrics}/metrics", timeout=10).read().decode())
-        except OSError:
-            return ""
+        with urllib.request.urlopen(metrics, timeout=10) as answer:
+            return str(answer.read().decode())
 
     eventually(lambda: "relay_outbox_lag_seconds 0.0" in shown(), "it has looked")
     for n in range(3):  # the poll comes in an hour: only a notification wakes it
@@ -107,3 +127,25 @@ def test_a_mover_as_a_process(desk: Desk) -> None:
     assert mover.terminate() == 0
     assert "Traceback" not in mover.output()
     assert "secret" not in mover.output()
+
+
+def test_a_mover_that_is_told_to_end_within_a_step(desk: Desk) -> None:
+    """A relay has taken its row, and the deletion waits for a lock, as SIGTERM comes. It ends the step, gives
+    its lanes back, and begins no other."""
+    waits = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    desk.write(desk.new("a"))
+    with psycopg.connect(desk.database) as gate:
+        gate.execute("SELECT FROM relay_outbox FOR UPDATE")
+        arguments = ("relay.cli", "outbox", "run", "--target", desk.relay.target, "--movers", "1")
+        mover = desk.stage.process(
+            f"mover-{desk.topic}", *arguments, settings={"RELAY_OUTBOX_DATABASE": desk.database}
+        )
+        eventually(lambda: desk.connection.execute(waits).fetchone(), "it stands at the lock")
+        assert desk.timers().keys() == {"a"}
+        mover.signal(signal.SIGTERM)
+        desk.write(desk.new("a", b"later"))  # in the same lane
+    assert mover.wait() == 0, mover.output()
+    (left,) = desk.rows()
+    assert left["payload"] == b"later"
+    held = "SELECT count(*) FROM relay_outbox_lanes WHERE holder IS NOT NULL"
+    assert desk.connection.execute(held).fetchone() == (0,)

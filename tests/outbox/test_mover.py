@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -119,6 +120,39 @@ async def test_what_is_refused_waits_for_somebody(desk: Desk) -> None:
         assert len((await desk.drained(desk.mover(client))).taken) == 1
         assert desk.timers()["bad"].endswith(b"later")
     assert desk.rows() == []
+
+
+async def test_a_topic_that_the_policy_does_not_give(desk: Desk, tmp_path: Path) -> None:
+    """The relay refuses a call whose timers are all of this topic as a whole: each row is put aside."""
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(
+        f"rules: [{{principals: [anonymous], topics: [{desk.topic}], verbs: [schedule, read]}}]\n"
+    )
+    relay = desk.stage.relay("strict", {"RELAY_POLICY_FILE": str(policy)})
+    try:
+        desk.write(*(desk.new(f"t{n}", topic="denied") for n in range(3)))
+        async with RelayClient(relay.target) as client:
+            done = await desk.drained(desk.mover(client))
+            assert done.failure is None
+            assert {"PERMISSION_DENIED" in row["reason"] for row in desk.rows()} == {True}
+            assert status.status(desk.connection).refused == 3
+            desk.write(desk.new("a"), desk.new("b", topic="denied"))
+            assert len((await desk.drained(desk.mover(client))).taken) == 1
+    finally:
+        relay.kill()
+        desk.stage._processes.remove(relay)
+
+
+async def test_a_row_that_no_relay_takes_in_a_message(desk: Desk) -> None:
+    """The relay refuses the whole call before it reads it: that holds up no other row, nor the mover."""
+    desk.write(desk.new("a"), desk.new("large", b"x" * (17 << 20)), desk.new("b"))
+    async with desk.client() as client:
+        done = await desk.drained(desk.mover(client))
+        assert (len(done.taken), done.failure) == (2, None)
+    (left,) = desk.rows()
+    assert (left["timer_id"], left["refused_at"]) == ("large", None)
+    assert "larger than max" in left["reason"]
+    assert desk.timers().keys() == {"a", "b"}
 
 
 async def test_a_full_topic_is_tried_again_and_holds_up_no_other(desk: Desk) -> None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from time import monotonic
 from typing import Any
+from unittest.mock import patch
 
 import psycopg
 
 from relay.client import RelayClient
-from relay.outbox import cancel, schedule
+from relay.outbox import cancel, handing_over, schedule
 from relay.outbox.handing_over import HandedOver, OutboxRow
 from relay.outbox.mover import OutboxMover
+from relay.outbox.tables import LANES
 from tests.ghosts.slow_line import SlowLine
 from tests.outbox.desk import HOUR, Desk
 from tests.worlds.waiting import until
@@ -131,6 +135,55 @@ async def test_a_call_of_a_dead_mover_comes_too_late(desk: Desk) -> None:
         finally:
             slow.kill()
             desk.stage._processes.remove(slow)
+
+
+async def test_a_pause_that_ends_while_rows_are_read(desk: Desk) -> None:
+    """A row is left alone as it is looked at, and its pause is over as the timer's next row is. If that went
+    alone, a Cancel would come before its Schedule."""
+    desk.write(desk.new("a"))
+    desk.cancel("a")
+    desk.connection.execute(
+        "UPDATE relay_outbox SET again_at = now() + interval '90 minutes' WHERE action = 'schedule'"
+    )
+    desk.connection.execute("CREATE SEQUENCE looks")
+    desk.connection.execute(  # between any two looks at this clock an hour passes
+        "CREATE FUNCTION clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE AS "
+        "$$ SELECT pg_catalog.clock_timestamp() + nextval('looks') * interval '1 hour' $$"
+    )
+    own_clock = f"{desk.database}&options=-csearch_path%3Dpublic,pg_catalog"
+    async with desk.client() as client, await psycopg.AsyncConnection.connect(own_clock) as connection:
+        assert await desk.mover(client).read(connection, range(LANES)) == []
+
+
+async def test_no_call_begins_after_its_time(desk: Desk) -> None:
+    """A mover is stopped by its machine behind the last look at the clock, for longer than it has its
+    lanes."""
+    begun: list[str] = []
+
+    class Client(RelayClient):
+        async def schedule_batch(self, *_: Any, **__: Any) -> Any:
+            begun.append("schedule")
+
+        async def cancel(self, *_: Any, **__: Any) -> Any:
+            begun.append("cancel")
+
+    class Stopped(list[OutboxRow]):
+        """The mover stands while it makes timers of its rows."""
+
+        def __iter__(self) -> Iterator[OutboxRow]:
+            time.sleep(0.1)
+            return super().__iter__()
+
+    desk.write(desk.new("a"))
+    async with Client(desk.relay.target) as client:
+        mover = desk.mover(client)
+        for _ in range(2):
+            rows = await mover.read(await mover._connected(), range(LANES))
+            with patch.object(handing_over, "_waves", lambda rows: [Stopped(rows)]):
+                done = await handing_over.hand_over(client, rows, monotonic() + 0.05)
+            assert (begun, done.taken, done.is_open) == ([], [], True)
+            desk.connection.execute("UPDATE relay_outbox SET action = 'cancel'")
+        await mover._disconnect()
 
 
 async def test_a_step_that_gave_a_call_up_keeps_its_lane(desk: Desk) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
@@ -16,24 +17,40 @@ from relay.cli.terminal.confirming import confirm
 from relay.cli.terminal.exits import BAD_INPUT, FAILURE, UNAVAILABLE, fail
 from relay.core.endpoints import addresses
 
-if TYPE_CHECKING:
-    from psycopg import Connection
+try:
+    import psycopg
+    import sqlalchemy
+    import sqlalchemy.exc
+except ImportError:
+    extra = "pip install 'relay-timers[daemon,outbox]' 'psycopg[binary]'"
+    fail(f"the outbox needs its extra, and psycopg a libpq: {extra}", BAD_INPUT)
+
+logger = logging.getLogger("relay.outbox")
 
 SHOWN = 20
 """The most refused rows that `status` shows."""
 
 DIALECTS = ("postgresql", "postgres")
 
+BOUNDS = {
+    "connect_timeout": "10",
+    "keepalives_idle": "5",
+    "keepalives_interval": "5",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "15000",
+}
+"""Parameters of libpq, unless the URL has them: a server that vanished in a failover is known
+to be lost after 20 seconds. Linux by itself would wait for a quarter of an hour, and so would SIGTERM."""
+
 
 def migrate(database: str) -> None:
     """See `relay outbox migrate`."""
-    from sqlalchemy import create_engine
-    from sqlalchemy.engine import make_url
-
     from relay.outbox import UnsupportedDatabase, create
 
+    conninfo = _conninfo(database)
     with _errors():
-        engine = create_engine(make_url(_plain(database)).set(drivername="postgresql+psycopg"))
+        # SQLAlchemy reads other URLs than libpq does, so it is not asked to.
+        engine = sqlalchemy.create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(conninfo))
         try:
             with engine.begin() as connection:
                 create(connection)
@@ -53,7 +70,7 @@ def run(database: str, target: str, movers: int, poll: str, metrics: str) -> Non
     from relay.outbox.running import OutboxMetrics
     from relay.outbox.running import run as run_movers
 
-    url = _plain(database)
+    url = _conninfo(database)
     pause = parse.length(poll, "--poll").total_seconds()
     if pause <= 0:
         fail("--poll: is 0; give more, such as 1s", BAD_INPUT)
@@ -64,7 +81,8 @@ def run(database: str, target: str, movers: int, poll: str, metrics: str) -> Non
             host, port = addresses.split(metrics)
             registry = CollectorRegistry(auto_describe=False)
             registry.register(shown)
-            start_http_server(port, host, registry)
+            server, _ = start_http_server(port, host, registry)
+            logger.info("metrics are at http://%s/metrics", addresses.join(host, server.server_port))
         except (ValueError, OSError) as problem:
             fail(f"--metrics: {problem}", BAD_INPUT)
 
@@ -158,34 +176,41 @@ def _chosen(rows: list[int], everything: bool) -> list[int] | None:
     return None if everything else rows
 
 
-def _plain(database: str) -> str:
-    """The URL as libpq takes it; a driver that it names for SQLAlchemy is left out."""
+def _conninfo(database: str) -> str:
+    """What libpq takes; a driver that the URL names for SQLAlchemy is left out.
+
+    What libpq says of a URL that it can't read is not shown: it has parts of the password. So have the host
+    and the port that it reads where a password has an @ or a slash.
+    """
     scheme, found, rest = database.partition("://")
     dialect = scheme.partition("+")[0]
     if not found or dialect not in DIALECTS:
         shown = dialect if found and dialect.isalnum() else "something else"
         wanted = "the outbox needs PostgreSQL 13 or newer: give postgresql://user@host/database"
         fail(f"--database: is of {shown}; {wanted}", BAD_INPUT)
-    return f"postgresql://{rest}"
+    try:
+        given = psycopg.conninfo.conninfo_to_dict(f"postgresql://{rest}")
+        host, port = str(given.get("host", "")), str(given.get("port", ""))
+        if "@" in host[1:] or not re.fullmatch("[0-9,]*", port):  # abstract sockets begin with one
+            raise psycopg.ProgrammingError
+    except psycopg.ProgrammingError:
+        wanted = (
+            "give postgresql://user@host/database, with %25 for % and %40 for @ and %2F for / in a password"
+        )
+        fail(f"--database: is no URL that libpq can read; {wanted}", BAD_INPUT)
+    return psycopg.conninfo.make_conninfo("", **{**BOUNDS, **given})
 
 
 @contextmanager
-def _connected(database: str) -> Iterator[Connection[Any]]:
-    with _errors():
-        import psycopg
-
-        with psycopg.connect(_plain(database), autocommit=True) as connection:
-            yield connection
+def _connected(database: str) -> Iterator[psycopg.Connection[Any]]:
+    conninfo = _conninfo(database)
+    with _errors(), psycopg.connect(conninfo, autocommit=True) as connection:
+        yield connection
 
 
 @contextmanager
 def _errors() -> Iterator[None]:
     """Within the block what the database says ends the command, with one sentence and a code."""
-    try:
-        import psycopg
-        import sqlalchemy.exc
-    except ImportError:
-        fail("the outbox needs its extra: pip install 'relay-timers[daemon,outbox]'", BAD_INPUT)
     try:
         yield
     except psycopg.errors.UndefinedTable:
