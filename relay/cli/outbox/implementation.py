@@ -197,7 +197,7 @@ def _conninfo(database: str) -> str:
         wanted = (
             "give postgresql://user@host/database, with %25 for % and %40 for @ and %2F for / in a password"
         )
-        fail(f"--database: is no URL that libpq can read; {wanted}", BAD_INPUT)
+        fail(f"--database: libpq cannot read this URL; {wanted}", BAD_INPUT)
     return psycopg.conninfo.make_conninfo("", **{**BOUNDS, **given})
 
 
