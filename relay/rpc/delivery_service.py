@@ -70,9 +70,11 @@ class DeliveryService(base.DeliveryServiceServicer):
     ) -> None:
         tasks: list[asyncio.Task[Any]] = []
         try:
-            await context.write(pb.DeliverResponse(opened=pb.Opened(acknowledged=True)))
             self._rest(session, usage, 0)  # else each new stream would have a frame beyond the bound
+            # Before the answer: a relay that is told to stop in between would not wait for this application,
+            # which knows already that its stream is open.
             self._engine.attach(session)
+            await context.write(pb.DeliverResponse(opened=pb.Opened(acknowledged=True)))
             reader = asyncio.create_task(self._read(session, context, usage))
             writer = asyncio.create_task(self._write(session, context, asked, usage))
             lost = asyncio.create_task(right.lost.wait())

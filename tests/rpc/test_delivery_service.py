@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import struct
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import grpc
@@ -17,6 +17,7 @@ from relay.core.errors import StoreUnavailable
 from relay.core.policy import RetryPolicy
 from relay.core.timers import NewTimer
 from relay.engine.delivery.session import FRAME_PROBLEMS, MAX_PROBLEMS
+from relay.rpc.delivery_service import Context, DeliveryService
 from relay.v1 import delivery_service_pb2 as pb
 from relay.v1.timer_service_pb2 import GetTimerRequest, ScheduleRequest
 from tests.keyspace import Keyspace
@@ -59,6 +60,31 @@ async def refusal(stream: Stream) -> str:
         await stream.finish_reading()
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     return named_field(caught.value.details() or "", unpacked(caught.value.trailing_metadata()))
+
+
+class Answered:
+    """gRPC's context of a stream whose Open has come and whose first answer is being written."""
+
+    def __init__(self, relay: Served) -> None:
+        self._relay = relay
+        self._requests = iter([pb.DeliverRequest(open=pb.Open(topics=["t"], max_outstanding=1))])
+        self.attended: list[bool] = []
+        """Whether the relay knew of the application with each answer."""
+
+    async def read(self) -> object:
+        return next(self._requests, grpc.aio.EOF)
+
+    async def write(self, _: pb.DeliverResponse) -> None:
+        sessions = self._relay.engine._dispatcher.sessions()
+        self.attended.append(any(session.attended for session in sessions))
+
+
+async def test_an_application_that_knows_of_its_stream_is_known(relay: Served) -> None:
+    """The race: the answer to Open has come, and the relay is told to stop. One that stops last must find the
+    application, or it would not wait for it."""
+    context = Answered(relay)
+    await DeliveryService(relay.engine).Deliver(None, cast("Context", context))
+    assert context.attended[:1] == [True]
 
 
 # ------------------------------------------------------------------------- one timer's way
