@@ -11,8 +11,8 @@ from tests.docs import pages
 from tests.missing import need
 from tests.pipeline.in_session import InSession
 from tests.pipeline.object_store import CREDENTIALS, REGION
-from tests.pipeline.postgres import postgres
 from tests.pipeline.small_jvm import QUICK, STORED
+from tests.postgres import postgres
 from tests.servers import free_port
 from tests.worlds.relay.processes import free_address
 from tests.worlds.relay.stage import Stage
