@@ -1,4 +1,4 @@
-"""The console as an ASGI application: who asks, which page, and what is answered where it fails."""
+"""The console as an ASGI application: it finds the caller and the page, and turns errors into pages."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ KEPT = 300
 """The looks that are remembered, for lines over time."""
 
 WINDOW = 60
-"""The looks over which lateness is told."""
+"""The number of looks over which lateness is measured."""
 
 VITALS_EVERY = 10.0
 """Seconds between two looks at the memory of Redis."""

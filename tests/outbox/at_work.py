@@ -40,7 +40,7 @@ def at(place: str) -> None:
     gate = Path(os.environ["RELAY_TEST_GATE"])
     gate.touch()
     while gate.exists():
-        time.sleep(0.005)
+        time.sleep(0.005)  # a gate between processes: the test removes the file
 
 
 def write(database: str, topic: str) -> None:

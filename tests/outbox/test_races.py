@@ -171,7 +171,7 @@ async def test_no_call_begins_after_its_time(desk: Desk) -> None:
         """The mover stands while it makes timers of its rows."""
 
         def __iter__(self) -> Iterator[OutboxRow]:
-            time.sleep(0.1)
+            time.sleep(0.1)  # longer than the deadline below
             return super().__iter__()
 
     desk.write(desk.new("a"))

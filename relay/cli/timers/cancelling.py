@@ -171,9 +171,10 @@ async def cancel_page(
 ) -> None:
     """Cancel what a page has, as far as it is still what was asked for.
 
-    This has a race: a timer is listed, somebody moves it out of the window, and then it is cancelled. So the
-    relay is told what it must be like. One that was listed as leased may have ended, and its id be scheduled
-    again: that one is due at another time. All that have begun are counted, also where one fails.
+    This has a race: a timer is listed, somebody moves it out of the window, and then it is cancelled. So each
+    call has the condition that the timer is as it was listed. A leased timer may have ended, and somebody may
+    have scheduled its id again: that one is due at another time. All that have begun are counted, also where
+    one fails.
     """
     is_this_one = selection.due is not None or selection.state is TimerState.LEASED
     left = iter(page)

@@ -25,7 +25,7 @@ ANY = "*"
 @dataclass(frozen=True, slots=True)
 class LetterChoice:
     """Which dead letters: one by its `dead_id`, or those with a reason and a shape, from `cursor` on, that
-    had died at `until`, in microseconds, which is when somebody was told how many they are."""
+    had died by `until`, in microseconds: the instant at which the page before counted them."""
 
     topic: str
     dead_id: str

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
 from google.protobuf.duration_pb2 import Duration
 
 from relay.api.people import brief
@@ -36,34 +39,68 @@ def _page_of(topic: str, timer_id: str) -> str:
     return shown.address("/console/timer", topic=topic, id=timer_id)
 
 
-async def _facts(desk: Desk, topic: str, timer_id: str) -> list[Fact]:
-    head: list[Fact] = [("Topic", shown.name(topic)), ("Timer", shown.name(timer_id))]
-    try:
-        found = (await desk.timers.get(pb.GetTimerRequest(topic=topic, timer_id=timer_id))).timer
-    except ContentSealed:
-        return [*head, ("Content", brief.SEALED)]
+def _facts(found: timer_messages.Timer) -> list[Fact]:
     return [
-        *head,
+        ("Topic", shown.name(found.topic)),
+        ("Timer", shown.name(found.timer_id)),
         ("Due", shown.when(found.due_time)),
         ("State", STATE_NAMES[found.state]),
         ("Attempts so far", str(found.attempts)),
     ]
 
 
+async def _read_facts(desk: Desk, topic: str, timer_id: str) -> list[Fact]:
+    try:
+        return _facts((await desk.timers.get(pb.GetTimerRequest(topic=topic, timer_id=timer_id))).timer)
+    except ContentSealed:
+        return [
+            ("Topic", shown.name(topic)),
+            ("Timer", shown.name(timer_id)),
+            ("Content", brief.SEALED),
+        ]
+
+
+def _asking(
+    topic: str,
+    timer_id: str,
+    facts: Sequence[Fact],
+    *,
+    title: str,
+    action: str,
+    button: str,
+    explanation: str,
+    fields: Sequence[FormField] = (NOTE,),
+    hidden: Mapping[str, str] = MappingProxyType({}),
+    final: bool = False,
+) -> PageAnswer:
+    """The page before an action on a timer."""
+    return Asking(
+        title=title,
+        path=f"/console/timer/{action}",
+        button=button,
+        hidden={"topic": topic, "id": timer_id, **hidden},
+        facts=facts,
+        back=_page_of(topic, timer_id),
+        topic=topic,
+        fields=fields,
+        explanation=explanation,
+        final=final,
+    ).page()
+
+
 async def ask_run(desk: Desk, call: PageCall) -> PageAnswer:
     """Ask before a timer is made due now."""
     topic, timer_id = _names(call)
     desk.access.require(AccessVerb.OPERATE, topic)
-    return Asking(
+    return _asking(
+        topic,
+        timer_id,
+        await _read_facts(desk, topic, timer_id),
         title="Run the timer now",
-        path="/console/timer/run",
+        action="run",
         button="Run now",
-        hidden={"topic": topic, "id": timer_id},
-        facts=await _facts(desk, topic, timer_id),
-        back=_page_of(topic, timer_id),
-        topic=topic,
         explanation="The timer is due at once, with the attempts that it had.",
-    ).page()
+    )
 
 
 async def run(desk: Desk, call: PageCall) -> PageAnswer:
@@ -81,18 +118,17 @@ async def ask_cancel(desk: Desk, call: PageCall) -> PageAnswer:
     """Ask before a timer is cancelled."""
     topic, timer_id = _names(call)
     desk.access.require(AccessVerb.SCHEDULE, topic)
-    return Asking(
+    return _asking(
+        topic,
+        timer_id,
+        await _read_facts(desk, topic, timer_id),
         title="Cancel the timer",
-        path="/console/timer/cancel",
+        action="cancel",
         button="Cancel the timer",
-        hidden={"topic": topic, "id": timer_id},
-        facts=await _facts(desk, topic, timer_id),
-        back=_page_of(topic, timer_id),
-        topic=topic,
         explanation="The timer is removed with its payload. A delivery that is under way may end, and "
         "changes nothing.",
         final=True,
-    ).page()
+    )
 
 
 async def cancel(desk: Desk, call: PageCall) -> PageAnswer:
@@ -115,26 +151,26 @@ async def ask_move(desk: Desk, call: PageCall) -> PageAnswer:
     """Ask before a timer is moved."""
     topic, timer_id = _names(call)
     found = await _movable(desk, topic, timer_id)
-    due = shown.microseconds(found.due_time) or 0
-    return Asking(
+    due = shown.utc(shown.microseconds(found.due_time) or 0)
+    return _asking(
+        topic,
+        timer_id,
+        _facts(found),
         title="Move the timer",
-        path="/console/timer/move",
+        action="move",
         button="Move",
-        hidden={"topic": topic, "id": timer_id, "was": shown.utc(due)},
-        facts=await _facts(desk, topic, timer_id),
-        back=_page_of(topic, timer_id),
-        topic=topic,
+        explanation="The timer keeps its id, payload, headers and content type, and begins with attempt "
+        "1. An expiry is not "
+        "kept: give it again. A timer that is being delivered, or has changed meanwhile, is left as it is.",
         fields=(
-            FormField("due", "New due time", "As 2026-11-24T08:00:00Z.", value=shown.utc(due), required=True),
+            FormField("due", "New due time", "As 2026-11-24T08:00:00Z.", value=due, required=True),
             FormField(
                 "expires", "Expires after", "Seconds behind the due time; empty: never.", kind="number"
             ),
             NOTE,
         ),
-        explanation="The timer keeps its id, payload, headers and content type, and begins with attempt "
-        "1. An expiry is not "
-        "kept: give it again. A timer that is being delivered, or has changed meanwhile, is left as it is.",
-    ).page()
+        hidden={"was": due},
+    )
 
 
 async def _movable(desk: Desk, topic: str, timer_id: str) -> timer_messages.Timer:

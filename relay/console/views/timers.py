@@ -44,7 +44,8 @@ async def timers(desk: Desk, call: PageCall) -> PageAnswer:
 
 
 async def timer(desk: Desk, call: PageCall) -> PageAnswer:
-    """Show one timer, or say that there is none. One read, and the newest page of the action log."""
+    """Show one timer, or a page that says it is not there. Reads the timer once, and the newest page of the
+    action log."""
     name, timer_id = call.need("topic"), call.need("id")
     found, sealed, status = None, "", 200
     try:

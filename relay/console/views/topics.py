@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 from google.protobuf.duration_pb2 import Duration
 
@@ -83,31 +84,49 @@ def standing(found: pb.Topic) -> list[Fact]:
     ]
 
 
-async def _asked(desk: Desk, call: PageCall) -> tuple[str, pb.Topic]:
+async def _asking(
+    desk: Desk,
+    call: PageCall,
+    *,
+    title: str,
+    action: str,
+    button: str,
+    explanation: str,
+    fields: Sequence[FormField] = (NOTE,),
+) -> PageAnswer:
+    """The page before an action on a topic."""
     name = call.need("topic")
     desk.access.require(AccessVerb.OPERATE, name)
-    return name, (await desk.topics.get(pb.GetTopicRequest(topic=name))).topic
-
-
-async def ask_pause(desk: Desk, call: PageCall) -> PageAnswer:
-    """Ask before a pause."""
-    name, found = await _asked(desk, call)
+    found = (await desk.topics.get(pb.GetTopicRequest(topic=name))).topic
     return Asking(
-        title="Pause the topic",
-        path="/console/topic/pause",
-        button="Pause",
+        title=title,
+        path=f"/console/topic/{action}",
+        button=button,
         hidden={"topic": name},
         facts=standing(found),
         back=shown.address("/console/topic", topic=name),
         topic=name,
+        fields=fields,
+        explanation=explanation,
+    ).page()
+
+
+async def ask_pause(desk: Desk, call: PageCall) -> PageAnswer:
+    """Ask before a pause."""
+    return await _asking(
+        desk,
+        call,
+        title="Pause the topic",
+        action="pause",
+        button="Pause",
+        explanation="No relay claims a timer of this topic any more. What is being delivered goes on, "
+        "and timers "
+        "that fall due wait.",
         fields=(
             FormField("minutes", "For how many minutes", "Empty: until somebody resumes it.", kind="number"),
             NOTE,
         ),
-        explanation="No relay claims a timer of this topic any more. What is being delivered goes on, "
-        "and timers "
-        "that fall due wait.",
-    ).page()
+    )
 
 
 async def pause(desk: Desk, call: PageCall) -> PageAnswer:
@@ -125,18 +144,15 @@ async def pause(desk: Desk, call: PageCall) -> PageAnswer:
 
 async def ask_resume(desk: Desk, call: PageCall) -> PageAnswer:
     """Ask before a pause is ended."""
-    name, found = await _asked(desk, call)
-    return Asking(
+    return await _asking(
+        desk,
+        call,
         title="Resume the topic",
-        path="/console/topic/resume",
+        action="resume",
         button="Resume",
-        hidden={"topic": name},
-        facts=standing(found),
-        back=shown.address("/console/topic", topic=name),
-        topic=name,
         explanation="Every relay takes up its work within a second. What has fallen due meanwhile is "
         "delivered at once.",
-    ).page()
+    )
 
 
 async def resume(desk: Desk, call: PageCall) -> PageAnswer:
