@@ -8,17 +8,14 @@ from pathlib import Path
 import pytest
 
 from tests.ghosts.scene import Scene
+from tests.one_worker import one_worker
 from tests.worlds.relay.stage import staged
 
-FOLDER = Path(__file__).parent
 
-
-@pytest.hookimpl(tryfirst=True)  # xdist reads the marks in its own, which comes before a conftest's
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """One worker of a parallel run takes the whole folder, so that there is one scene."""
-    for item in items:
-        if FOLDER in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group("ghosts"))
+    one_worker(items, Path(__file__).parent)
 
 
 @pytest.fixture(scope="session")

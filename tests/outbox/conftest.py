@@ -11,20 +11,18 @@ import pytest
 from sqlalchemy import create_engine
 
 from relay.outbox import create
+from tests.one_worker import one_worker
 from tests.outbox.desk import Desk
 from tests.postgres import Postgres, postgres
 from tests.worlds.relay.stage import Stage, staged
 
-FOLDER = Path(__file__).parent
 NUMBERS = itertools.count()
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist reads the marks in its own, which comes before a conftest's
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """One worker of a parallel run takes the whole folder, so that there is one Postgres."""
-    for item in items:
-        if FOLDER in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group("outbox"))
+    one_worker(items, Path(__file__).parent)
 
 
 @pytest.fixture(scope="session")
