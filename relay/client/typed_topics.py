@@ -7,9 +7,10 @@ from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar, Unpack, overload
 
 from relay.client import arguments
-from relay.client.calls import batches, timer_calls
+from relay.client.calls import batches, recurrence_calls, timer_calls
 from relay.client.calls.change_values import OnConflict, TimerChange
 from relay.client.calls.channel import SyncWire, Wire
+from relay.client.calls.recurrence_values import PutRecurrence, RecurFields, RecurOptions
 from relay.client.calls.timer_values import (
     MAY_BE_NONE,
     NewTimer,
@@ -127,7 +128,11 @@ class _Scheduled(_OfType[_T]):
         }
         return NewTimer(topic=self.name, payload=payload, **given)
 
-    def _payload(self, value: _T, options: TimerFields) -> bytes:
+    def _recurring(self, value: _T, fields: RecurFields) -> RecurOptions:
+        payload = self._payload(value, fields)
+        return {**fields, "payload": payload}
+
+    def _payload(self, value: _T, options: TimerFields | RecurFields) -> bytes:
         """Return the payload, and add its content type and its version to the options."""
         payload, options["content_type"], headers = self._schema.encode(
             value, options.get("content_type", "")
@@ -198,6 +203,25 @@ class TypedTopic(HandledTopic[_T], _Scheduled[_T]):
         )
         return await timer_calls.run(self._wire(), steps)
 
+    async def recur(
+        self,
+        recurrence_id: str,
+        value: _T,
+        *,
+        if_version: int | None = None,
+        note: str = "",
+        durability: str = "",
+        timeout: float | None = None,
+        **options: Unpack[RecurFields],
+    ) -> PutRecurrence:
+        """Keep a recurrence whose occurrences all have this value; see `RelayClient.recur`.
+
+        >>> await reports.recur("nightly", Report(of="sales"), cron="0 3 * * *", zone="Europe/Berlin")
+        """
+        given, limit = self._recurring(value, options), _limit(self._timeout, timeout)
+        steps = recurrence_calls.put(self.name, recurrence_id, given, if_version, note, durability, limit)
+        return await timer_calls.run(self._wire(), steps)
+
     async def cancel(
         self,
         timer_id: str,
@@ -256,6 +280,22 @@ class SyncTypedTopic(_Scheduled[_T]):
             durability=durability,
             timeout=_limit(self._timeout, timeout),
         )
+        return timer_calls.run_blocking(self._wire(), steps)
+
+    def recur(
+        self,
+        recurrence_id: str,
+        value: _T,
+        *,
+        if_version: int | None = None,
+        note: str = "",
+        durability: str = "",
+        timeout: float | None = None,
+        **options: Unpack[RecurFields],
+    ) -> PutRecurrence:
+        """See `TypedTopic.recur`."""
+        given, limit = self._recurring(value, options), _limit(self._timeout, timeout)
+        steps = recurrence_calls.put(self.name, recurrence_id, given, if_version, note, durability, limit)
         return timer_calls.run_blocking(self._wire(), steps)
 
     def cancel(

@@ -347,6 +347,33 @@ async def test_older_versions_are_raised_and_newer_ones_wait() -> None:
         assert dead.reason == "payload is not Invoice: payload-version 1 has no upcaster"
 
 
+async def test_occurrences_have_the_value_and_the_version_of_their_recurrence() -> None:
+    client, timers = RelayClient(), SyncRelayClient()
+    invoices = client.topic("invoices", Invoice, version=2)
+    invoices.on()(takes_invoice)
+    monthly = timers.topic("invoices", Invoice, version=2)
+    with pytest.raises(InvalidArgument, match="Row") as refused:
+        await client.topic("rows", Row).recur("r", {"number": SECRET}, every=60)  # type: ignore[typeddict-item]
+    assert SECRET not in str(refused.value)
+    async with InMemoryRelay(client) as relay:
+        put = await invoices.recur("r", Invoice(to="1@b"), every=60, headers={"tenant": "north"})
+        assert put.version == 1
+        (ran,) = await relay.advance(minutes=1)
+        stored = await client.recurrences.get("invoices", "r")
+        assert stored is not None
+        assert (stored.headers, stored.content_type) == (
+            {"tenant": "north", VERSION_HEADER: "2"},
+            "application/json",
+        )
+    assert ran.outcome is Outcome.ACK
+    with SyncInMemoryRelay(timers):
+        assert monthly.recur("r", Invoice(to="2@b"), every=60).version == 1
+        kept = timers.recurrences.get("invoices", "r")
+        assert kept is not None
+        assert kept.headers == {VERSION_HEADER: "2"}
+    assert [invoice.to for invoice in got] == ["1@b"]
+
+
 def test_the_blocking_client_has_the_same_topics() -> None:
     timers, push = SyncRelayClient(), PushHandlers()
     rows = timers.topic("rows", Row, version=2)

@@ -79,10 +79,9 @@ class RuleFields(TypedDict, total=False):
     """Names of calendars on whose dates it does not fire either."""
 
 
-class RecurOptions(RuleFields, total=False):
-    """The keyword arguments of `recur` beside its topic; see `RelayClient.recur`."""
+class RecurFields(RuleFields, total=False):
+    """The keyword arguments of `recur` beside its topic and payload; see `RelayClient.recur`."""
 
-    payload: bytes
     headers: Mapping[str, str]
     content_type: str
     overlap: Overlap
@@ -97,6 +96,12 @@ class RecurOptions(RuleFields, total=False):
     seal_with: str
     """Whom the payload is about, in a sealed topic. Once this subject is forgotten the recurrence ends, and
     its payload and headers never open again."""
+
+
+class RecurOptions(RecurFields, total=False):
+    """The keyword arguments of `recur` beside its topic; see `RelayClient.recur`."""
+
+    payload: bytes
 
 
 class PutResult(enum.Enum):
