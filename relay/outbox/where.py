@@ -32,10 +32,24 @@ class AsyncDatabaseCursor(Protocol):
         ...
 
 
+class AsyncpgConnection(Protocol):
+    """A connection of asyncpg, or of its pool: parameters have numbers, `$1`."""
+
+    async def execute(self, query: str, *args: Any, timeout: float | None = None) -> str:
+        """Run it; returns a text that ends in how many rows it has changed."""
+        ...
+
+
 Blocking = Session | scoped_session[Session] | Connection | DatabaseCursor
 """Where a blocking application writes."""
 
-Async = AsyncSession | async_scoped_session[AsyncSession] | AsyncConnection | AsyncDatabaseCursor
+Async = (
+    AsyncSession
+    | async_scoped_session[AsyncSession]
+    | AsyncConnection
+    | AsyncDatabaseCursor
+    | AsyncpgConnection
+)
 """Where an application on asyncio writes."""
 
 
@@ -49,6 +63,8 @@ def execute(where: Any, statement: str, rows: Sequence[Mapping[str, Any]]) -> Aw
         for row in _together(rows):
             result = where.execute(_known(where, statement), row)
         return _count(result)
+    if type(where).__module__.partition(".")[0] == "asyncpg":
+        return _asyncpg(where, statement, rows)
     if inspect.iscoroutinefunction(where.execute):
         return _driver_async(where, _formatted(statement), rows)
     result = None
@@ -69,6 +85,14 @@ async def _driver_async(where: Any, statement: str, rows: Sequence[Mapping[str, 
     for row in rows:
         result = await where.execute(statement, row)
     return _count(result)
+
+
+async def _asyncpg(where: Any, statement: str, rows: Sequence[Mapping[str, Any]]) -> int:
+    query, names = _numbered(statement)
+    status = "0"
+    for row in rows:
+        status = await where.execute(query, *(row[name] for name in names))
+    return int(status.rpartition(" ")[2])  # as in INSERT 0 1
 
 
 def _together(rows: Sequence[Mapping[str, Any]]) -> list[Any]:
@@ -95,3 +119,15 @@ _text = cache(text)
 @cache
 def _formatted(statement: str) -> str:
     return re.sub(r":(\w+)", r"%(\1)s", statement)
+
+
+@cache
+def _numbered(statement: str) -> tuple[str, list[str]]:
+    """The statement with `$1` in the place of the first name, and the names in that order."""
+    names: list[str] = []
+
+    def number(found: re.Match[str]) -> str:
+        names.append(found[1])
+        return f"${len(names)}"
+
+    return re.sub(r":(\w+)", number, statement), names

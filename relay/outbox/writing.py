@@ -46,10 +46,10 @@ def schedule(where: Blocking, timer: NewTimer) -> int: ...
 def schedule(where: Async | Blocking, timer: NewTimer) -> Awaitable[int] | int:
     """Schedule a timer if the transaction commits; it replaces one that lives under its id.
 
-    `where` is a session or connection of SQLAlchemy, or a connection or cursor of psycopg or Django; from one
-    that is async the result is to be awaited. A `delay` counts from this call. The occurrence is named by the
-    row, so the timer has no `occurrence_id`, nor `debounce`. Raises `InvalidArgument` and what the database
-    raises.
+    `where` is a session or connection of SQLAlchemy, a connection or cursor of psycopg or Django, or a
+    connection of asyncpg; from one that is async the result is to be awaited. A `delay` counts from this
+    call. The occurrence is named by the row, so the timer has no `occurrence_id`, nor `debounce`. Raises
+    `InvalidArgument` and what the database raises.
     """
     return execute(where, _INSERT, [_row("schedule", timer)])
 

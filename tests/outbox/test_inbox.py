@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 
+import asyncpg
 import psycopg
 import pytest
 from sqlalchemy import create_engine
@@ -42,7 +43,7 @@ async def deliveries() -> list[Delivery]:
 
 
 async def test_each_occurrence_is_first_once(desk: Desk) -> None:
-    """By sessions of SQLAlchemy and by plain psycopg; what is rolled back was not handled."""
+    """By sessions of SQLAlchemy, by plain psycopg and by asyncpg; what is rolled back was not handled."""
     first, again, other = await deliveries()
     engine = create_engine(sqlalchemy_url(desk))
     with Session(engine) as session:
@@ -55,6 +56,9 @@ async def test_each_occurrence_is_first_once(desk: Desk) -> None:
     with psycopg.connect(desk.database) as plain, plain.cursor() as cursor:
         assert not inbox.is_first(plain, again)
         assert not inbox.is_first(cursor, again)
+        connection = await asyncpg.connect(desk.database)
+        assert not await inbox.is_first(connection, again)
+        await connection.close()
         assert inbox.is_first(cursor, other)
     assert not inbox.is_first(desk.connection, other)
     sqlite = create_engine("sqlite://")

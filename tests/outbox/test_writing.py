@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import asyncpg
 import psycopg
 import pytest
 from sqlalchemy import create_engine
@@ -36,7 +37,15 @@ async def sync_session(desk: Desk, write: Write, commit: bool) -> None:
 
 
 async def async_session(desk: Desk, write: Callable[[Any], Awaitable[Any]], commit: bool) -> None:
-    engine = create_async_engine(sqlalchemy_url(desk))
+    await in_session(sqlalchemy_url(desk), write, commit)
+
+
+async def asyncpg_session(desk: Desk, write: Callable[[Any], Awaitable[Any]], commit: bool) -> None:
+    await in_session(sqlalchemy_url(desk).replace("psycopg", "asyncpg"), write, commit)
+
+
+async def in_session(url: str, write: Callable[[Any], Awaitable[Any]], commit: bool) -> None:
+    engine = create_async_engine(url)
     async with AsyncSession(engine) as session:
         await write(session)
         await (session.commit() if commit else session.rollback())
@@ -61,7 +70,23 @@ async def plain_async(desk: Desk, write: Callable[[Any], Awaitable[Any]], commit
             await (connection.commit() if commit else connection.rollback())
 
 
-@pytest.mark.parametrize("way", [sync_session, async_session, plain, plain_async])
+async def plain_asyncpg(desk: Desk, write: Callable[[Any], Awaitable[Any]], commit: bool) -> None:
+    async def in_transaction(connection: Any) -> None:
+        transaction = connection.transaction()
+        await transaction.start()
+        assert await write(connection) == 1
+        await (transaction.commit() if commit else transaction.rollback())
+
+    async with asyncpg.create_pool(desk.database, min_size=1, max_size=1) as pool, pool.acquire() as pooled:
+        await in_transaction(pooled)
+    connection = await asyncpg.connect(desk.database)
+    await in_transaction(connection)
+    await connection.close()
+
+
+@pytest.mark.parametrize(
+    "way", [sync_session, async_session, asyncpg_session, plain, plain_async, plain_asyncpg]
+)
 async def test_a_row_is_of_the_transaction(desk: Desk, way: Any) -> None:
     """Of one that is rolled back nothing stays; of one that commits each row has all that its timer has."""
     due = datetime(2030, 1, 31, 9, tzinfo=UTC)
