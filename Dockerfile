@@ -71,6 +71,41 @@ USER 65532:65532
 ENTRYPOINT ["/opt/entrypoint.sh"]
 CMD ["pipeline", "--help"]
 
+# ------------------------------------------------------------------- the same for movers of the outbox, with psycopg and libpq
+# An image of its own, since psycopg is under the LGPL: whoever passes this one on passes that on, too.
+FROM wheels AS outbox-wheels
+RUN python3 -m pip wheel --no-cache-dir --disable-pip-version-check \
+      --constraint constraints.txt --wheel-dir /wheels '.[daemon,outbox]' 'psycopg[binary]'
+
+FROM ${BASE} AS outbox-install
+COPY --from=outbox-wheels /wheels /wheels
+RUN python3 -m venv --without-pip /opt/relay \
+ && python3 -m pip --python /opt/relay/bin/python install --no-index --no-cache-dir --disable-pip-version-check \
+      --find-links /wheels --compile 'relay-timers[daemon,outbox]' 'psycopg[binary]' \
+ && find /opt/relay -type d \( -name tests -o -name test \) -prune -exec rm -rf {} + \
+ && /opt/relay/bin/relay outbox --help
+
+# ------------------------------------------------------------------- outbox: the image of `relay outbox`
+#   docker build --target outbox --tag relay-outbox:0.1.0 .
+FROM ${BASE} AS outbox
+ARG VERSION=0.1.0
+ARG REVISION=unknown
+ARG CREATED=1970-01-01T00:00:00Z
+LABEL org.opencontainers.image.title="relay-outbox" \
+      org.opencontainers.image.description="Hands timers of an application's own database to a relay" \
+      org.opencontainers.image.licenses="Apache-2.0 AND LGPL-3.0-only" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}" \
+      org.opencontainers.image.created="${CREATED}"
+COPY --from=outbox-install /opt/relay /opt/relay
+ENV PATH=/opt/relay/bin:/usr/local/bin:/usr/bin:/bin \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1
+USER 65532:65532
+ENTRYPOINT ["/opt/relay/bin/relay"]
+CMD ["outbox", "--help"]
+STOPSIGNAL SIGTERM
+
 # ------------------------------------------------------------------- relay: the image
 FROM ${BASE} AS relay
 ARG VERSION=0.1.0

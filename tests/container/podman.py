@@ -163,8 +163,9 @@ def started(
     writable: Sequence[str] = (),
     command: Sequence[str] = (),
     args: Sequence[str] = (),
+    image: str = IMAGE,
 ) -> Iterator[Container]:
-    """A container of our image under the restricted flags; `command` and `args` as in a manifest."""
+    """A container of an image of ours under the restricted flags; `command` and `args` as in a manifest."""
     options = ["--detach", "--name", name, "--user", user, *RESTRICTED]
     options += [f"--group-add={group}" for group in groups]
     options += [f"--env={key}={value}" for key, value in (env or {}).items()]
@@ -172,7 +173,7 @@ def started(
         options.append(f"--volume={outside}:{inside}:{'rw' if inside in writable else 'ro'}")
     if command:
         options.append(f"--entrypoint={json.dumps(list(command))}")
-    podman.run("run", *options, IMAGE, *args)
+    podman.run("run", *options, image, *args)
     container = Container(podman, name)
     try:
         yield container

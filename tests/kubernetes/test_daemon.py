@@ -12,14 +12,18 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 import yaml
 
+from relay import outbox
+from relay.client import NewTimer
 from relay.settings import load as load_settings
 from relay.trust import tokens
 from tests.kubernetes.pods import Pod
 from tests.kubernetes.tools import CI, Doc, load, merged, names, one, rendered, umbrella
 from tests.missing import need
+from tests.postgres import postgres
 from tests.sentinels import MASTER, Sentinel, until_answered
 from tests.servers import free_port, start_server
 from tests.tls import Authority
@@ -96,6 +100,10 @@ class Cluster:
             "timers-keyring": {"ring.yaml": KEYRING["keyring.yaml"]},
             "kube-root-ca.crt": self._pems(["kubernetes"]),
         }
+
+    def outbox(self) -> None:
+        self.values = {"redis": {"url": self._server().url}}
+        self.secrets = {"shop-database": {"url": "postgresql://unused"}}
 
     def _pems(self, hosts: list[str]) -> dict[str, str]:
         """A Secret of the type kubernetes.io/tls, with its CA."""
@@ -288,6 +296,39 @@ def test_recurrences_of_the_values_are_there_once_it_serves(stack: ExitStack, ro
     (whole,) = command("recur", "get", "reports", "nightly", "--json", "--target", relay.target).documents
     assert whole["message"] == nightly["message"]
     assert command("recur", "calendar", "get", "c", "--target", relay.target).out == "2026-12-25\n"
+    assert relay.terminate() == 0
+
+
+def test_a_mover_hands_rows_to_the_relay_of_its_pod(stack: ExitStack, root: Path, tmp_path: Path) -> None:
+    """As its container says: the URL from the Secret, the relay's socket, metrics on its port."""
+    database = stack.enter_context(postgres()).url()
+    cluster = Cluster(stack, tmp_path)
+    cluster.outbox()
+    port = free_port()
+    values = load(CI[names(CI).index("outbox")])
+    asked = merged(values, ports(), cluster.values, {"outbox": {"metricsPort": port}})
+    docs, spec = deployed(asked)
+    pod = Pod(spec, docs, root, {"shop-database": {"url": database}})
+    mover = pod.container("relay-outbox")
+    assert command("outbox", "migrate", settings=mover.env).code == 0
+    relay = FromManifest(pod, root)
+    stack.callback(relay.kill)
+    relay.start()
+    running = Process(["relay.cli", *mover.args], root / "mover.log", mover.env)
+    stack.callback(running.kill)
+    running.spawn()
+    with psycopg.connect(database) as connection:
+        outbox.schedule(connection, NewTimer(topic="t", payload=b"", delay=600, timer_id="a"))
+    eventually(
+        lambda: command("get", "t", "a", "--target", relay.target).code == 0, f"moved: {running.output()}"
+    )
+
+    def shown() -> bytes:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+            return bytes(answer.read())
+
+    eventually(lambda: b'relay_outbox_moved_rows_total{result="taken"} 1.0' in shown(), "counted")
+    assert running.terminate() == 0
     assert relay.terminate() == 0
 
 

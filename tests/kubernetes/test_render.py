@@ -266,6 +266,55 @@ def test_no_secret_is_in_any_config_map_or_variable(all_docs: dict[str, list[Doc
                         assert "secretKeyRef" in variable["valueFrom"], (place, variable)
 
 
+# ------------------------------------------------------------------------------------ the outbox
+
+
+OUTBOX: dict[str, Any] = {"outbox": {"database": {"existingSecret": "shop-database"}}}
+
+
+@pytest.mark.parametrize("kind", ["native", "classic"])
+def test_a_mover_stands_beside_the_relay_and_begins_after_it(kind: str) -> None:
+    """It reaches the relay as the application does, has its URL from the Secret, and none of the relay's."""
+    values = merged({} if kind == "native" else CLASSIC_UMBRELLA, {"relay": OUTBOX})
+    spec = umbrella_pod(values)["spec"]
+    found = spec["initContainers" if kind == "native" else "containers"]
+    assert [each["name"] for each in found][:2] == ["relay", "relay-outbox"]
+    mover, shop = found[1], spec["containers"][-1]
+    assert mover.get("restartPolicy") == ("Always" if kind == "native" else None)
+    assert mover["args"] == ["outbox", "run", "--movers", "2", "--metrics", "0.0.0.0:9464"]
+    assert mover["image"] == "relay-outbox:" + __version__
+    env = {variable["name"]: variable for variable in mover["env"]}
+    assert env["RELAY_OUTBOX_DATABASE"]["valueFrom"]["secretKeyRef"] == {
+        "name": "shop-database",
+        "key": "url",
+    }
+    assert env["RELAY_TARGET"] in shop["env"]
+    assert not [name for name in env if "REDIS" in name]
+    sockets = [{"name": "relay-socket", "mountPath": "/run/relay"}] if kind == "native" else []
+    assert mover.get("volumeMounts", []) == sockets
+
+
+def test_the_command_line_takes_the_movers_arguments() -> None:
+    whole: Any = typer.main.get_command(app)
+    mover = umbrella_pod({"relay": OUTBOX})["spec"]["initContainers"][1]
+    _, name, *arguments = mover["args"]
+    asked = whole.commands["outbox"].commands[name].make_context(name, ["--database", "x", *arguments])
+    assert (asked.params["movers"], asked.params["metrics"]) == (2, "0.0.0.0:9464")
+
+
+def test_a_mover_beside_an_exposed_relay_shows_its_certificate_and_is_watched() -> None:
+    docs = rendered("helm4", merged(load(CI[names(CI).index("secure")]), OUTBOX))
+    spec = one(docs, "Deployment")["spec"]["template"]["spec"]
+    relay, mover = spec["containers"]
+    env = {variable["name"]: variable.get("value") for variable in mover["env"]}
+    assert env["RELAY_CERTIFICATE"] == "/etc/relay-tls/tls.crt"
+    assert [mount["mountPath"] for mount in mover["volumeMounts"]] == ["/etc/relay-tls"]
+    (port,) = mover["ports"]
+    assert port["name"] in [each["port"] for each in one(docs, "PodMonitor")["spec"]["podMetricsEndpoints"]]
+    assert {"port": port["name"]} in one(docs, "NetworkPolicy")["spec"]["ingress"][0]["ports"]
+    assert port["containerPort"] not in [each["containerPort"] for each in relay["ports"]]
+
+
 # ------------------------------------------------------------------------------------ the pipeline
 
 

@@ -92,7 +92,7 @@ def test_every_setting_is_in_the_schema_or_made_by_the_chart() -> None:
 
 
 def test_every_values_file_is_of_use() -> None:
-    assert len(CI) == 10
+    assert len(CI) == 11
     for path in CI:
         assert load(path), path
 

@@ -29,7 +29,7 @@ def said(stage: list[str], instruction: str) -> list[str]:
     return [line.partition(" ")[2] for line in stage if line.startswith(f"{instruction} ")]
 
 
-@pytest.mark.parametrize("image", ["relay", "pipeline"])
+@pytest.mark.parametrize("image", ["relay", "pipeline", "outbox"])
 def test_an_image_runs_as_a_user_without_rights(image: str) -> None:
     """By number, so that Kubernetes' runAsNonRoot can be checked, and nothing follows as root."""
     stage = stages()[image]
@@ -49,9 +49,9 @@ def test_the_daemon_is_started_without_a_shell() -> None:
 
 
 def test_what_is_installed_comes_by_its_pins_and_from_no_network() -> None:
-    for name in ("wheels", "pipeline-wheels"):
+    for name in ("wheels", "pipeline-wheels", "outbox-wheels"):
         assert all("--constraint constraints.txt" in line for line in said(stages()[name], "RUN"))
-    for name in ("install", "pipeline-install"):
+    for name in ("install", "pipeline-install", "outbox-install"):
         assert all("--no-index" in line for line in said(stages()[name], "RUN"))
     pins = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     assert all(re.fullmatch(r"[\w.-]+==[\w.+-]+", pin) for pin in pins)

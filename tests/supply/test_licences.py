@@ -30,7 +30,7 @@ ALLOWED = {
 """By SPDX's names. A licence that asks more of who passes Relay on is not here."""
 
 BESIDE = ("psycopg", "psycopg-binary")
-"""The driver of the extra `outbox`, which whoever installs that gets from its authors: no image has it."""
+"""The driver of the extra `outbox`, under the LGPL: only the image `outbox` has it, and its label says so."""
 
 OLD_NAMES = {
     "Apache Software License": "Apache-2.0",

@@ -11,6 +11,46 @@
   restartPolicy: Always
 {{- end }}
 {{- include "relay.container" . | nindent 2 }}
+{{- if .Values.outbox.database.existingSecret }}
+- name: relay-outbox
+{{- if eq .Values.sidecar.kind "native" }}
+  restartPolicy: Always
+{{- end }}
+{{- include "relay.outboxContainer" . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* It dials its relay as the application does, and starts again by itself where database or relay are away: it needs no
+     probes. A native one ends before the relay, since it has begun after it. */}}
+{{- define "relay.outboxContainer" -}}
+{{- $own := .Values.outbox -}}
+image: {{ include "relay.image" (dict "root" . "image" $own.image) | quote }}
+imagePullPolicy: {{ $own.image.pullPolicy }}
+args: [outbox, run, --movers, "{{ int64 $own.movers }}", --metrics, "{{ .Values.http.address }}:{{ int64 $own.metricsPort }}"]
+env:
+  {{- include "relay.applicationEnv" . | nindent 2 }}
+  {{- include "relay.trust.env" . | nindent 2 }}
+  - name: RELAY_OUTBOX_DATABASE
+    valueFrom:
+      secretKeyRef: {name: {{ $own.database.existingSecret | quote }}, key: {{ $own.database.key | quote }}}
+{{- with $own.extraEnv }}
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+ports:
+  - name: relay-outbox
+    containerPort: {{ int64 $own.metricsPort }}
+resources:
+  {{- toYaml $own.resources | nindent 2 }}
+securityContext:
+  {{- toYaml .Values.securityContext | nindent 2 }}
+{{- $mounts := concat (include "relay.applicationVolumeMounts" . | fromYamlArray) $own.extraVolumeMounts }}
+{{- if include "relay.apiTls" . }}
+{{- $mounts = prepend $mounts (dict "name" "relay-tls" "mountPath" "/etc/relay-tls" "readOnly" true) }}
+{{- end }}
+{{- with $mounts }}
+volumeMounts:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end }}
 
 {{- define "relay.container" -}}

@@ -26,6 +26,14 @@
 {{- if and (eq (int .Values.grpc.port) (int .Values.http.port)) (not .Values.grpc.socket.enabled) -}}
 {{- fail (printf "http.port: must differ from grpc.port, both are %v" .Values.http.port) -}}
 {{- end -}}
+{{- if .Values.outbox.database.existingSecret -}}
+{{- $taken := ternary (list .Values.http.port) (list .Values.http.port .Values.grpc.port) .Values.grpc.socket.enabled -}}
+{{- range $port := $taken -}}
+{{- if eq (int $.Values.outbox.metricsPort) (int $port) -}}
+{{- fail (printf "outbox.metricsPort: must differ from http.port and grpc.port, and %v is taken" $port) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- if and (eq .Values.mode "sidecar") (eq .Values.sidecar.kind "native") (semverCompare "<1.29.0-0" .Capabilities.KubeVersion.Version) -}}
 {{- fail (printf "sidecar.kind: native needs Kubernetes 1.29 or newer, and this is %s; set classic, and include relay.sidecar under containers" .Capabilities.KubeVersion.Version) -}}
 {{- end -}}
