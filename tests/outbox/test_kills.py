@@ -14,6 +14,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from relay import outbox
+from relay.client import NewTimer
 from tests import chaos
 from tests.outbox import at_work
 from tests.outbox.desk import Desk
@@ -25,6 +27,9 @@ from tests.worlds.waiting import eventually
 ROUNDS = chaos.count(1, 29)
 """The number of times that each place of the application, the mover and the handler is met, and that each
 server is killed: 14 kills a round, so 29 rounds make 406. A round kills a server at one of three places."""
+
+CROWD = chaos.count(30, 3_450)
+"""The number of orders that each round begins with, in one transaction: 29 rounds have 100,050."""
 
 ON_DISK = {"appendonly": "yes", "appendfsync": "always"}
 WRITER = ("order written", "row written", "committed")
@@ -58,6 +63,18 @@ class Shop:
 
     def order(self) -> None:
         at_work.write(self.desk.database, self.desk.topic)
+
+    def crowd(self) -> None:
+        """Take many orders at once."""
+        with psycopg.connect(self.desk.database) as connection:
+            made = connection.execute(
+                "INSERT INTO orders SELECT FROM generate_series(1, %s) RETURNING id", [CROWD]
+            )
+            timers = [
+                NewTimer(topic=self.desk.topic, timer_id=f"order-{each}", payload=b"", delay=0)
+                for (each,) in made
+            ]
+            outbox.schedule_batch(connection, timers)
 
     def killed(self, role: str, place: str) -> None:
         """Kill a process as it stands at a place."""
@@ -102,8 +119,9 @@ class Shop:
         assert self.committed() > before
         mover.kill()
 
-    def committed(self) -> int:
-        found = self.desk.connection.execute("SELECT count(*) FROM orders").fetchone()
+    def committed(self, table: str = "orders") -> int:
+        """How many rows a table has."""
+        found = self.desk.connection.execute(f"SELECT count(*) FROM {table}").fetchone()
         assert found is not None
         return int(found[0])
 
@@ -128,6 +146,7 @@ def shop(desk: Desk, server: Postgres) -> Iterator[Shop]:
 def test_each_committed_order_has_one_effect(shop: Shop) -> None:
     """No committed order lacks its timer, none that was rolled back has one, and no effect happens twice."""
     for turn in range(ROUNDS):
+        shop.crowd()
         for place in WRITER:
             shop.killed("write", place)
         for place in MOVER:
@@ -142,7 +161,8 @@ def test_each_committed_order_has_one_effect(shop: Shop) -> None:
     shop.work("move")
     shop.work("handle")
     eventually(lambda: shop.desk.rows() == [], "all rows are moved")
-    eventually(lambda: len(shop.effects()) >= len(shop.orders()), "each order has an effect")
+    patience = 60 + ROUNDS * CROWD / 50  # seconds
+    eventually(lambda: shop.committed("effects") >= shop.committed(), "each order has an effect", patience)
     shop.stage.wait_empty(shop.desk.topic)
     effects, orders = shop.effects(), shop.orders()
     assert sorted(effects) == sorted(orders), "each once, and none of an order that was rolled back"
