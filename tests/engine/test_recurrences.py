@@ -198,14 +198,15 @@ async def test_another_rule_while_instants_have_passed(kept: Scene) -> None:
 
 @asynccontextmanager
 async def watched_loop(gaps: list[float]) -> AsyncIterator[None]:
-    """Within the block, note the longest time in seconds for which the event loop does not come round."""
+    """Within the block, note the most that the event loop's thread works, in seconds of its CPU, before it
+    comes round. On a busy machine it comes round late for reasons that are not its own."""
     gaps.append(0.0)
 
     async def look() -> None:
         while True:
-            began = time.perf_counter()
+            began = time.thread_time()
             await anyio.lowlevel.checkpoint()
-            gaps[-1] = max(gaps[-1], time.perf_counter() - began)
+            gaps[-1] = max(gaps[-1], time.thread_time() - began)
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(look)
@@ -223,9 +224,9 @@ async def test_rules_that_take_long_leave_the_loop_alone(kept: Scene) -> None:
     gaps: list[float] = []
     async with kept.engine() as recurrences:
         made, _ = await recurrences.put(kept.topic, DAILY)
-        began = time.perf_counter()
+        began = time.thread_time()
         compile_rule(slow(0))
-        takes = time.perf_counter() - began
+        takes = time.thread_time() - began
         async with watched_loop(gaps):
             await recurrences.put(kept.topic, replace(DAILY, recurrence_id="s1", rule=slow(1)))
         async with watched_loop(gaps):
