@@ -88,7 +88,7 @@ def test_lease_is_the_time_to_recover(stage: Stage) -> None:
 def test_all_that_was_at_work_comes_again_at_once(stage: Stage) -> None:
     """A hundred handlers run as their relay dies, and none of them ends: another relay's application has all
     of them after the lease, and not one after the other."""
-    ttl = 4.0
+    ttl = 8.0
     lease = {"RELAY_DEFAULTS__LEASE_TTL": str(ttl)}
     doomed, staying = stage.relay("doomed", lease), stage.relay("staying", lease)
     names, gate = [f"t{n}" for n in range(100)], stage.gate()
@@ -149,7 +149,7 @@ class Bare:
 def test_a_receipt_dies_with_the_relay_that_holds_it(stage: Stage, receipt: str, attempt: int) -> None:
     """A relay is killed under a delivery without a receipt, with one that Redis has not taken yet, and with
     one that it has. Only the last counts an attempt; the claim counts each time."""
-    relay = stage.relay("one", {"RELAY_DEFAULTS__LEASE_TTL": "2"})
+    relay = stage.relay("one", {"RELAY_DEFAULTS__LEASE_TTL": "6"})
     stage.producer(relay).schedule(TOPIC, "held")
     with Bare(relay) as stream:
         delivery = stream.delivery()
@@ -163,7 +163,7 @@ def test_a_receipt_dies_with_the_relay_that_holds_it(stage: Stage, receipt: str,
     eventually(lambda: "relay" not in {each["name"] for each in stage.client.client_list()}, "it is gone")
     stage.client.execute_command("CLIENT", "UNPAUSE")  # what the dead had to say is not heard any more
     assert stage.received(TOPIC) == (receipt == "written")
-    with Bare(stage.relay("two", {"RELAY_DEFAULTS__LEASE_TTL": "2"})) as stream:
+    with Bare(stage.relay("two", LONGER)) as stream:
         again = stream.delivery()
         assert (again.timer_id, again.attempt) == ("held", attempt)
         assert again.occurrence_id == delivery.occurrence_id
@@ -205,7 +205,7 @@ def test_kills_under_load(stage: Stage) -> None:
             victim.kill()
             victim.start()
         eventually(lambda: len(load.accepted) > count(250, 1000), "a part of the load is accepted")
-    stage.wait_empty(TOPIC, 90.0)
+    stage.wait_empty(TOPIC)
     ended = stage.journal.ended()
     wanted = standing | set(load.accepted) | restless.wanted
     lost = wanted - ended.keys()
