@@ -151,7 +151,7 @@ def test_a_slot_that_stays_on_its_way(stage: Stage, cluster: Cluster) -> None:
 def test_a_replica_takes_over_under_load(stage: Stage) -> None:
     """First by agreement, without a call that fails; then because the master dies: the topic goes on at the
     replica, and what the replica had is delivered."""
-    with Cluster(replicas=1, config={"cluster-node-timeout": "2000"}) as cluster:
+    with Cluster(replicas=1) as cluster:
         (master, *_), ((replica,), *_) = cluster.nodes, cluster.replicas
         topic, other = cluster.topic_at(master), cluster.topic_at(cluster.nodes[1])
         relay = stage.relay(settings=PATIENT, url=cluster.url)

@@ -304,7 +304,7 @@ def test_relay_restarts(duo: Duo) -> None:
 
 def test_relay_dies(duo: Duo) -> None:
     """A relay that is killed: the handler hears of it, and the next relay delivers again as attempt 2."""
-    duo.set_up(lease_ttl=3).start()
+    duo.set_up(lease_ttl=8).start()  # which does not run out before the kill
     duo.schedule("held", gate=str(duo.stage.gate()))
     eventually(lambda: duo.starts("held"), "it has begun")
 
