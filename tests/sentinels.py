@@ -22,7 +22,7 @@ DOWN_AFTER = 1000
 REPLICATED = {"repl-diskless-sync-delay": "0", "repl-ping-replica-period": "1"}
 
 
-def until_answered(ask: Callable[[], Any], what: str, timeout: float = 80.0) -> Any:
+def until_answered(ask: Callable[[], Any], what: str, timeout: float = 150.0) -> Any:
     """Ask until the answer is true, and return it; servers that are away meanwhile are asked again."""
 
     def ask_again() -> Any:
@@ -116,13 +116,16 @@ class Group:
 
     def master(self) -> RunningServer:
         """The server that a majority of the Sentinels call the master."""
-        ports = []
-        for sentinel in self.sentinels:
-            with sentinel.client() as client:
-                reply = client.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER)
-                ports.append(int(cast("list[bytes]", reply)[1]))
+        ports = [self.named(sentinel) for sentinel in self.sentinels]
         best = max(set(ports), key=ports.count)
         return next(server for server in self.servers if server.port == best)
+
+    @staticmethod
+    def named(sentinel: Sentinel) -> int:
+        """The port of the server that a Sentinel calls the master."""
+        with sentinel.client() as client:
+            reply = client.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER)
+        return int(cast("list[bytes]", reply)[1])
 
     def new_master(self, old: RunningServer) -> RunningServer:
         """Wait for a master that is not `old`, and that says so itself."""
@@ -146,9 +149,21 @@ class Group:
         return sum(info[f"slave{n}"]["state"] == "online" for n in range(info["connected_slaves"]))
 
     def fail_over(self) -> None:
-        """SENTINEL FAILOVER: a live master is made a replica."""
-        with self.sentinels[0].client() as client:
-            client.execute_command("SENTINEL", "FAILOVER", MASTER)
+        """SENTINEL FAILOVER: a live master is made a replica, and a majority knows it.
+
+        The race: on a busy machine a replica does not answer for a second, when the Sentinel looks for one to
+        promote. Then it gives up, and nobody begins again, since the master lives. So it is asked again, for
+        as long as it names the old master itself; one that is at it says INPROG.
+        """
+        first, old = self.sentinels[0], self.master()
+
+        def replaced() -> bool:
+            if self.named(first) == old.port:
+                with first.client() as client, suppress(redis.ResponseError):
+                    client.execute_command("SENTINEL", "FAILOVER", MASTER)
+            return self.master() is not old
+
+        until_answered(replaced, "the master is replaced")
 
     def covered(self, client: redis.Redis, replicas: int = 2) -> bool:
         """Whether so many replicas have everything that the client's server had been told till now.

@@ -252,7 +252,7 @@ class RunningServer:
         if process.poll() is None:
             process.send_signal(how)
         try:
-            process.wait(timeout=10)
+            process.wait(timeout=60)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

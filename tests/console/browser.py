@@ -89,7 +89,7 @@ def watched(browser: Browser, console: str, **options: Any) -> Iterator[Watched]
     context = browser.new_context(locale="en-GB", **{**said, **options})
     context.add_init_script(LISTEN)
     page = context.new_page()
-    page.set_default_timeout(30_000)
+    page.set_default_timeout(120_000)
     seen = Watched(page, console)
     page.on(
         "console", lambda line: seen.errors.append(line.text) if line.type in ("error", "warning") else None

@@ -295,7 +295,7 @@ def test_tabs_that_nobody_sees_hold_no_connection(seen: Watched) -> None:
     page = seen.page
     for _ in range(7):
         page = seen.page.context.new_page()
-        page.goto(seen.console, timeout=15_000)
+        page.goto(seen.console, timeout=60_000)
         page.locator("#live-text:text-is('live')").wait_for()
         page.evaluate(say, "hidden")
     page.locator("#live").evaluate("each => { each.hidden = true; }")

@@ -84,7 +84,7 @@ class Mixed:
             if call.pid == pid and call.start <= at and (call.end is None or call.end > at)
         ]
 
-    def drained(self, timeout: float = 45.0) -> set[str]:
+    def drained(self, timeout: float = 150.0) -> set[str]:
         """Wait until no timer and no payload is left, and stop; answers whose lease records are left.
 
         A record stays where a relay lost a timer without a settlement, and a peer then ended it. It

@@ -17,7 +17,7 @@ TOPIC = "orders"
 SEED = 7
 
 
-def survive(stage: Stage, application: Application, wanted: set[str], timeout: float = 60.0) -> int:
+def survive(stage: Stage, application: Application, wanted: set[str], timeout: float = 200.0) -> int:
     """Start the application again whenever it has died, until these timers are handled; counts deaths."""
     deaths = 0
 

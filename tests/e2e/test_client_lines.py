@@ -187,7 +187,7 @@ def test_a_blocking_client(stage: Stage, caplog: pytest.LogCaptureFixture) -> No
         relay.kill()
         for _ in range(2):
             with pytest.raises(Unavailable):
-                client.schedule(TOPIC, b"", delay=3600, timer_id="a", timeout=1.0)
+                client.schedule(TOPIC, b"", delay=3600, timer_id="a", timeout=4.0)
         relay.start()
         for _ in range(2):
             client.schedule(TOPIC, b"", delay=3600, timer_id="a", timeout=60.0)

@@ -51,6 +51,7 @@ def test_overrun_is_released(stage: Stage) -> None:
     producer = stage.producer(leaving)
     producer.schedule_many(TOPIC, (f"t{n}" for n in range(10)), {"sleep": 600})
     eventually(lambda: len(stage.journal.events("start")) == 5, "five are in flight")
+    eventually(lambda: stage.received(TOPIC) == 5, "Redis knows it")
     signalled = time.monotonic()
     assert leaving.terminate() == 0
     assert 1.0 <= time.monotonic() - signalled < 140.0

@@ -27,7 +27,11 @@ TOPIC = "orders"
 RECOVERY = 200.0
 """Seconds from the harm to the first delivery after it; a generous bound."""
 
-QUICK = {"RELAY_REDIS__COMMAND_TIMEOUT": "3", "RELAY_DEFAULTS__LEASE_TTL": "2"}
+QUICK = {
+    "RELAY_REDIS__COMMAND_TIMEOUT": "3",
+    "RELAY_REDIS__WRITE_TTL": "1",
+    "RELAY_DEFAULTS__LEASE_TTL": "2",
+}
 HARMS: dict[str, Callable[[Group, RunningServer], None]] = {
     "kill": lambda _, master: master.kill(),
     "demotion": lambda group, _: group.fail_over(),

@@ -111,7 +111,8 @@ def test_a_killer_dies_in_the_end(stage: Stage) -> None:
 
 def test_a_relay_that_dies_with_the_last_attempt(stage: Stage) -> None:
     """Nobody settles it: the claim after it is what buries it, and nobody is handed a fifth attempt."""
-    relay = stage.relay(settings={**SHORT, "RELAY_DEFAULTS__RETRY__MAX_ATTEMPTS": "1"})
+    settings = {**SHORT, "RELAY_DEFAULTS__LEASE_TTL": "6", "RELAY_DEFAULTS__RETRY__MAX_ATTEMPTS": "1"}
+    relay = stage.relay(settings=settings)
     stage.application(relay, TOPIC)
     stage.producer(relay).schedule(TOPIC, "held", {"hang": True})
     eventually(lambda: stage.journal.starts("held"), "it is being handled")

@@ -38,6 +38,7 @@ SETTINGS = {
     "RELAY_DEFAULTS__PARTITIONS": "4",
     "RELAY_DEFAULTS__JOURNAL": "false",  # the judge believes nothing of Relay's own
     "RELAY_DEFAULTS__LEASE_TTL": "3",
+    "RELAY_REDIS__WRITE_TTL": "1",
     "RELAY_DEFAULTS__MAX_POLLING_INTERVAL": "1",
     "RELAY_DEFAULTS__RETRY__MAX_ATTEMPTS": "1000",  # applications are killed all the time
 }

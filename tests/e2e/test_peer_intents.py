@@ -26,7 +26,7 @@ INTENTS = 5
 """How often each timer is given a new intent, at most."""
 WORK = 0.2
 """Seconds that a handler of the peer's takes. One at a relay takes until the mover has moved."""
-SLACK = 3.0
+SLACK = 10.0
 """Seconds that a busy machine may need from a claim to its handler, and from there to the commit."""
 
 

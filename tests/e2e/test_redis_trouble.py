@@ -22,6 +22,7 @@ SEED = 5
 DURABLE = {"appendonly": "yes", "appendfsync": "always"}
 QUICK = {
     "RELAY_REDIS__COMMAND_TIMEOUT": "1",
+    "RELAY_REDIS__WRITE_TTL": "1",
     "RELAY_DEFAULTS__LEASE_TTL": "1",
     "RELAY_DEFAULTS__MAX_POLLING_INTERVAL": "1",
 }

@@ -16,7 +16,7 @@ from tests.worlds.relay.stage import Stage
 from tests.worlds.waiting import eventually
 
 TOPIC = "orders"
-LEASE = {"RELAY_DEFAULTS__LEASE_TTL": "4", "RELAY_DRAIN_TIMEOUT": "5", "RELAY_REDIS__WRITE_TTL": "5"}
+LEASE = {"RELAY_DEFAULTS__LEASE_TTL": "12", "RELAY_DRAIN_TIMEOUT": "5", "RELAY_REDIS__WRITE_TTL": "5"}
 HOUR = 3600
 
 

@@ -151,7 +151,7 @@ async def test_occurrences_and_topics_without_a_journal(stage: Stage) -> None:
     settings = {f"RELAY_TOPICS__{name}__JOURNAL": "false" for name in ("plain",)}
     relay = stage.relay(settings={**settings, "RELAY_NAME": "orders-a", **QUICK})
     async with RelayClient(relay.target, timeout=60.0) as client:
-        await client.recur("nightly", topic=TOPIC, every=86_400)
+        await client.recur("nightly", topic=TOPIC, every=timedelta(days=36_500))
         await client.topics.pause(TOPIC)
         timer_id = await client.recurrences.trigger(TOPIC, "nightly")
         page = await client.history(TOPIC, timer_id)

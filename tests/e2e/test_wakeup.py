@@ -82,13 +82,15 @@ def test_idle_costs_next_to_nothing(stage: Stage, settings: dict[str, str]) -> N
     asleep(stage, relay)
     client = stage.client
     client.config_resetstat()
+    began = time.monotonic()
     time.sleep(10.0)  # this is what is measured
     client_calls = {"evalsha", "ping", "subscribe", "script|load", "eval"}
     stats = cast("dict[str, dict[str, int]]", client.info("commandstats"))
+    longer = (time.monotonic() - began) / 10.0  # a busy machine looks later
     calls = {name.removeprefix("cmdstat_"): stat["calls"] for name, stat in stats.items()}
     print(calls)
-    assert calls.pop("time") <= 15
-    assert sum(count for name, count in calls.items() if name in client_calls) <= 10, calls
+    assert calls.pop("time") <= 15 * longer
+    assert sum(count for name, count in calls.items() if name in client_calls) <= 10 * longer, calls
     if settings:
         own = 2  # INFO and CONFIG RESETSTAT
-        assert sum(calls.values()) - own <= 10, calls
+        assert sum(calls.values()) - own <= 10 * longer, calls

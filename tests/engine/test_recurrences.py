@@ -27,7 +27,7 @@ from relay.core.recurring.recurrence import (
     Standing,
     StoredRecurrence,
 )
-from relay.core.recurring.rule import Rule
+from relay.core.recurring.rule import Rule, occurrence_name
 from relay.engine.recurring import recurrences as module
 from relay.engine.recurring.computing import Computing
 from relay.engine.recurring.recurrences import Recurrences
@@ -198,14 +198,15 @@ async def test_another_rule_while_instants_have_passed(kept: Scene) -> None:
 
 @asynccontextmanager
 async def watched_loop(gaps: list[float]) -> AsyncIterator[None]:
-    """Within the block, note the longest time in seconds for which the event loop does not come round."""
+    """Within the block, note the most that the event loop's thread works, in seconds of its CPU, before it
+    comes round. On a busy machine it comes round late for reasons that are not its own."""
     gaps.append(0.0)
 
     async def look() -> None:
         while True:
-            began = time.perf_counter()
+            began = time.thread_time()
             await anyio.lowlevel.checkpoint()
-            gaps[-1] = max(gaps[-1], time.perf_counter() - began)
+            gaps[-1] = max(gaps[-1], time.thread_time() - began)
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(look)
@@ -223,9 +224,9 @@ async def test_rules_that_take_long_leave_the_loop_alone(kept: Scene) -> None:
     gaps: list[float] = []
     async with kept.engine() as recurrences:
         made, _ = await recurrences.put(kept.topic, DAILY)
-        began = time.perf_counter()
+        began = time.thread_time()
         compile_rule(slow(0))
-        takes = time.perf_counter() - began
+        takes = time.thread_time() - began
         async with watched_loop(gaps):
             await recurrences.put(kept.topic, replace(DAILY, recurrence_id="s1", rule=slow(1)))
         async with watched_loop(gaps):
@@ -373,7 +374,10 @@ async def test_all_that_waits_is_cancelled(kept: Scene) -> None:
         await recurrences.trigger(kept.topic, "r@x")
         assert await recurrences.remove(kept.topic, "r") is not None
         names = await recurrences.occurrences(kept.topic, "r")
-        assert (len(names), names) == (480 + 432, sorted(set(names)))
+        assert names == sorted(set(names))
+        # An hour may end while the test runs, and then has an occurrence of its own.
+        later = occurrence_name("r", (end // SECOND + 1) * SECOND)
+        assert sum(name < later for name in names) == 480 + 432
 
 
 async def test_what_is_kept_back_when_the_policy_changes(kept: Scene) -> None:

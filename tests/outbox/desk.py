@@ -86,6 +86,8 @@ class Desk:
 
     def timers(self) -> dict[str, bytes]:
         """What Redis has of the topic: the bodies of envelopes end with the payload."""
-        names = cast("list[bytes]", self.stage.client.zrange(f"timers_timeline:{self.topic}", 0, -1))
-        stored = cast("dict[bytes, bytes]", self.stage.client.hgetall(f"timers_payloads:{self.topic}"))
+        with self.stage.client.pipeline() as both:  # at one instant: a timer may end meanwhile
+            both.zrange(f"timers_timeline:{self.topic}", 0, -1)
+            both.hgetall(f"timers_payloads:{self.topic}")
+            names, stored = cast("tuple[list[bytes], dict[bytes, bytes]]", both.execute())
         return {name.decode(): stored[name] for name in names}

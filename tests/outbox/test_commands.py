@@ -101,7 +101,7 @@ def test_a_mover_as_a_process(desk: Desk) -> None:
 
     def shown() -> str:
         mover._check_runs()
-        with urllib.request.urlopen(metrics, timeout=10) as answer:
+        with urllib.request.urlopen(metrics, timeout=60) as answer:
             return str(answer.read().decode())
 
     eventually(lambda: "relay_outbox_lag_seconds 0.0" in shown(), "it has looked")

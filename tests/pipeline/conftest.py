@@ -26,10 +26,13 @@ if importlib.util.find_spec("pyspark") is None:
 
 @pytest.hookimpl(tryfirst=True)  # xdist reads the groups in a hook of its own
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let one worker have all tests that use the cluster, so that it is started once."""
+    """Let one worker have all tests that use the cluster, so that it is started once. And give Spark time: a
+    dozen queries take minutes on a busy machine, and what hangs is found all the same."""
     for item in items:
         if "cluster" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("cluster"))
+        if item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(1200))
 
 
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}

@@ -20,7 +20,7 @@ from tests.servers import free_port
 
 SPARK_HOME = Path(pyspark.__file__).parent
 MEMORY = "512m"
-START_TIMEOUT = 120.0  # seconds
+START_TIMEOUT = 400.0  # seconds
 LONGEST = 1500.0
 """Seconds for an application: many commands on a busy machine."""
 CONF = {

@@ -26,6 +26,25 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
+COMMAND = """
+import signal
+from relay.cli import main
+from relay.pipeline.lake.journal_lake import Lake
+append, calls = Lake.append, []
+
+def held(batches):
+    yield next(iter(batches))
+    signal.pause()
+
+def second_is_held(self, rows, after):
+    calls.append(after)
+    return append(self, rows.mapInArrow(held, rows.schema) if len(calls) == 2 else rows, after)
+
+Lake.append = second_is_held
+main()
+"""
+"""The command, whose second batch stands still when a part of its rows is in a file."""
+
 
 @pytest.mark.timeout(900)
 def test_sigterm_is_an_orderly_end(
@@ -43,7 +62,7 @@ def test_sigterm_is_an_orderly_end(
     conf = {**SMALL_AND_QUICK, **one_file, "spark.sql.warehouse.dir": str(tmp_path / "warehouse")}
     process = subprocess.Popen(
         [
-            *(sys.executable, "-m", "relay.cli", "pipeline", "journal", "--json", "--master", "local[1]"),
+            *(sys.executable, "-c", COMMAND, "pipeline", "journal", "--json", "--master", "local[1]"),
             *("--lake", str(lake), "--topic", topic, "--every", "1s", "--max-records", "40"),
             *(part for name, value in conf.items() for part in ("--conf", f"{name}={value}")),
         ],

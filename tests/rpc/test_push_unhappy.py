@@ -238,7 +238,7 @@ async def test_calls_whose_leases_are_lost_count_against_max_concurrent(
         return {lease.token for _, lease in relay.engine._dispatcher.leases()}
 
     handler.act = act
-    async with pushing(relay, application.address, max_concurrent=2, lease_ttl=1.0):
+    async with pushing(relay, application.address, max_concurrent=2, lease_ttl=4.0):
         await schedule(relay, "a", "b")
         await until(lambda: handler.active == 2, "two are being handled")
         lost = tokens()

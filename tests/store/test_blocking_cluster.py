@@ -240,7 +240,7 @@ def test_a_slot_that_stays_on_its_way(shared: Cluster) -> None:
     """The call is given up in the end, and did nothing."""
     source, target = shared.nodes[:2]
     topic = shared.topic_at(source)
-    with BulkStore(BlockingServer(shared.url, timeout=2.0)) as hasty:
+    with BulkStore(BlockingServer(shared.url, timeout=5.0)) as hasty:
         hasty.replace(topic, rows("a"))
         hasty.flush()
         shared.begin_move(topic, source, target)

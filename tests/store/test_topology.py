@@ -135,7 +135,7 @@ async def test_a_single_server_at_the_address_of_a_node() -> None:
     nodes[1].is_single = True
     for _ in range(2):
         await looks_again(found, "n:2", nodes[1], nodes[2])
-    await until(lambda: found.of(7) == "n:2", timeout=10.0)
+    await until(lambda: found.of(7) == "n:2")
 
 
 async def test_the_end_keeps_nobody() -> None:

@@ -335,15 +335,15 @@ async def test_so_many_calls_wait_and_no_more(api: Api, monkeypatch: pytest.Monk
 
 async def test_leases_are_renewed_while_a_consumer_works(api: Api) -> None:
     """For longer than a lease is long."""
-    api.relay.tune(lease_ttl=1.0)
+    api.relay.tune(lease_ttl=4.0)  # which a busy machine renews in time
     await api.schedule(timer_id="a", message=1, delay_sec=0)
     delivery = await one(api)
     renewals = api.relay.store.count("extend")
 
     async def renewed() -> bool:
-        return api.relay.store.count("extend") > renewals + 3
+        return api.relay.store.count("extend") > renewals + 1
 
-    await until(renewed, "its lease is renewed several times")
+    await until(renewed, "its lease is renewed twice")
     assert await receive(api, wait_sec=0) == []
     assert await end(api, delivery) == []
 

@@ -224,11 +224,21 @@ class Cluster:
         node knows."""
         source, slot = self.owner_of(topic), slot_of(topic)
         assert source is not None
-        self.tell(source, "CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", self.id_of(target))
-        eventually(
-            lambda: all(self.owner_of(topic, node) is target for node in self.running),
-            "the slot is handed over",
-        )
+        command = "CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", self.id_of(target)
+
+        def is_handed_over() -> bool:
+            return all(self.owner_of(topic, node) is target for node in self.running)
+
+        def asked_again() -> bool:
+            """A source that stands still for seconds as it hands over gives up, and nobody begins again."""
+            with suppress(AssertionError):
+                return eventually(is_handed_over, "the slot is handed over", 20.0)
+            with suppress(redis.ResponseError):  # it is under way, or over by now
+                self.tell(source, *command)
+            return False
+
+        self.tell(source, *command)
+        eventually(asked_again, "the slot is handed over")
 
     def fail_over(self, replica: RunningServer) -> None:
         """A replica takes the place of its living master, and both agree about it first."""

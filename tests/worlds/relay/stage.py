@@ -23,6 +23,10 @@ from tests.worlds.waiting import eventually
 
 P = TypeVar("P", bound=Process)
 
+UNHURRIED = {"RELAY_REDIS__WRITE_TTL": "20"}
+"""Seconds. By default a call that has to wait for one second is given up: its caller is told to try again, and
+an outcome is lost, so that its timer comes once more. On a busy machine anything may wait so long."""
+
 
 class Stage:
     """Starts processes and knows them all. The first Redis that is started is everybody's default."""
@@ -67,7 +71,7 @@ class Stage:
         start: bool = True,
     ) -> Relay:
         """A relay; it is SERVING unless `start` is false."""
-        known = {**judge.ON, **(settings or {})}
+        known = {**judge.ON, **UNHURRIED, **(settings or {})}
         relay = Relay(self.directory, name, url or self.server.url, listen, known)
         self._processes.append(relay)
         if start:
