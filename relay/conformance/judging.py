@@ -7,14 +7,14 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from relay.conformance.observed import Broken, Unasked
 from relay.conformance.scene import Scene
 from relay.conformance.stage import set_up
-from relay.conformance.watched import Broken, Unasked
 
 PAGE = "docs/reference/protocol.md"
 
 
-class Judgement(StrEnum):
+class Grade(StrEnum):
     """How a scene went."""
 
     PASSED = "passed"
@@ -28,7 +28,7 @@ class SceneVerdict:
     """A scene, how it went, what was found against the client, and how long it took in seconds."""
 
     scene: Scene
-    judgement: Judgement
+    grade: Grade
     found: str
     seconds: float
 
@@ -48,17 +48,17 @@ async def judge(
     """
     for each in scenes:
         began = time.monotonic()
-        judgement, found = await _judged(command, each, patience)
-        yield SceneVerdict(each, judgement, found, time.monotonic() - began)
+        grade, found = await _judged(command, each, patience)
+        yield SceneVerdict(each, grade, found, time.monotonic() - began)
 
 
-async def _judged(command: Sequence[str], scene: Scene, patience: float) -> tuple[Judgement, str]:
+async def _judged(command: Sequence[str], scene: Scene, patience: float) -> tuple[Grade, str]:
     async with set_up(command, patience) as stage:
         try:
             await scene.play(stage)
             stage.check()
         except Broken as broken:
-            return Judgement.FAILED, str(broken)
+            return Grade.FAILED, str(broken)
         except Unasked:
-            return Judgement.LEFT_OUT, ""
-    return Judgement.PASSED, ""
+            return Grade.LEFT_OUT, ""
+    return Grade.PASSED, ""

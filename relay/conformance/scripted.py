@@ -10,8 +10,8 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from relay.conformance.observed import Observed
 from relay.conformance.stream import ServedStream
-from relay.conformance.watched import Watched
 from relay.v1 import delivery_service_pb2 as pb
 from relay.v1 import timer_service_pb2 as timers
 
@@ -33,7 +33,7 @@ ScheduleAnswer = Callable[[ScheduleTry], Awaitable[timers.ScheduleResponse]]
 class ScriptedRelay:
     """Both services on a port of 127.0.0.1, which stays the same when it is stopped and started again."""
 
-    def __init__(self, watched: Watched) -> None:
+    def __init__(self, watched: Observed) -> None:
         self._watched = watched
         self._server: grpc.aio.Server | None = None
         self._port = 0

@@ -9,17 +9,17 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from relay.conformance.observed import Broken, Observed
 from relay.conformance.scripted import ScriptedRelay
 from relay.conformance.stream import TOPIC, ServedStream
 from relay.conformance.under_test import ClientProcess
-from relay.conformance.watched import Broken, Watched
 from relay.v1 import delivery_service_pb2 as pb
 
 START_PATIENCE = 60.0
 """Seconds that a client may take to start: some languages compile first."""
 
 
-class Stage(Watched):
+class Stage(Observed):
     """A scene's relay and client."""
 
     def __init__(self, command: Sequence[str], folder: Path, patience: float) -> None:

@@ -10,7 +10,7 @@ import grpc
 import grpc.aio
 from google.protobuf import timestamp_pb2
 
-from relay.conformance.watched import Watched
+from relay.conformance.observed import Observed
 from relay.v1 import delivery_service_pb2 as pb
 
 TOPIC = "conformance"
@@ -44,7 +44,7 @@ class ServedStream:
     Everything that the client says is held to the rules of the protocol that are no single scene's.
     """
 
-    def __init__(self, watched: Watched, context: Any) -> None:
+    def __init__(self, watched: Observed, context: Any) -> None:
         self._watched = watched
         self._context = context
         self._names: dict[bytes, str] = {}
@@ -198,5 +198,5 @@ class ServedStream:
     def _known(self, token: bytes, what: str) -> str:
         name = self._names.get(token)
         if name is None:
-            self._watched.object_to(f"{what} came with a token that is no delivery's of this stream")
+            self._watched.object_to(f"{what} came with a token that belongs to no delivery of this stream")
         return name or "an unknown delivery"

@@ -8,7 +8,7 @@ import signal
 from collections.abc import Sequence
 from pathlib import Path
 
-from relay.conformance.watched import Broken, Watched
+from relay.conformance.observed import Broken, Observed
 
 _LAST_LINES = 3
 
@@ -16,7 +16,7 @@ _LAST_LINES = 3
 class ClientProcess:
     """The command with a scene's arguments, which leads a process group: nothing of it is left at the end."""
 
-    def __init__(self, command: Sequence[str], target: str, log: Path, watched: Watched) -> None:
+    def __init__(self, command: Sequence[str], target: str, log: Path, watched: Observed) -> None:
         self._command = command
         self._target = target
         self._log = log

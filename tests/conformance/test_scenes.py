@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from relay.conformance.judging import Judgement, SceneVerdict, judge
+from relay.conformance.judging import Grade, SceneVerdict, judge
 from relay.conformance.scene import Scene
 from relay.conformance.scenes import SCENES
 from tests.docs import pages
@@ -49,7 +49,10 @@ FAULTS = {
     "by-timer-id": ("late-outcome", "a was settled twice"),
     "leaves-at-a-problem": ("lease-lost", "."),
     "stubborn": ("refused", "it dialled again"),
-    "old-tokens": ("broken-stream", "an outcome came with a token that is no delivery's of this stream"),
+    "old-tokens": (
+        "broken-stream",
+        "an outcome came with a token that belongs to no delivery of this stream",
+    ),
     "dials-once": ("lost-connection", "the client ended by itself"),
     "no-pause": ("back-off", "6 tries came within"),
     "strict-fields": ("unknown-fields", "."),
@@ -81,14 +84,14 @@ def _root(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def faults(verdicts: dict[str, SceneVerdict]) -> dict[str, str]:
-    return {name: each.found for name, each in verdicts.items() if each.judgement is Judgement.FAILED}
+    return {name: each.found for name, each in verdicts.items() if each.grade is Grade.FAILED}
 
 
 def test_a_raw_client_without_a_fault_passes() -> None:
     """So what the other tests find is the fault. It has no columns."""
     verdicts = judged(raw("honest"), SCENES, 60.0)
     assert faults(verdicts) == {}
-    left_out = [name for name, each in verdicts.items() if each.judgement is Judgement.LEFT_OUT]
+    left_out = [name for name, each in verdicts.items() if each.grade is Grade.LEFT_OUT]
     assert left_out == ["columns"]
 
 
@@ -99,7 +102,7 @@ def test_a_fault_is_found(fault: str) -> None:
     # Where the scene has to wait for what does not come, it need not wait long: it waits in vain.
     patience = 3.0 if fault == "late-receipts" else 60.0
     (verdict,) = judged(raw(fault), [BY_NAME[name]], patience).values()
-    assert verdict.judgement is Judgement.FAILED
+    assert verdict.grade is Grade.FAILED
     assert re.match(found, verdict.found), verdict.found
 
 
@@ -112,7 +115,7 @@ def test_each_scene_can_be_failed() -> None:
 
 def test_a_lost_answer_is_not_repeated_at_once() -> None:
     (verdict,) = judged(raw("retries-at-once"), [BY_NAME["schedule-lost"]], 60.0).values()
-    assert verdict.judgement is Judgement.FAILED
+    assert verdict.grade is Grade.FAILED
     assert "the next try came after" in verdict.found
 
 

@@ -11,7 +11,7 @@ import typer
 
 from relay.cli.terminal import output
 from relay.cli.terminal.exits import BAD_INPUT, FAILURE, fail
-from relay.conformance.judging import Judgement, SceneVerdict, judge
+from relay.conformance.judging import Grade, SceneVerdict, judge
 from relay.conformance.scene import Scene
 from relay.conformance.scenes import SCENES
 
@@ -38,14 +38,14 @@ def _chosen(names: Sequence[str]) -> Sequence[Scene]:
 
 async def _play(command: Sequence[str], scenes: Sequence[Scene], patience: float, as_json: bool) -> int:
     """Play the scenes, print each verdict as it comes, and return the number of failures."""
-    counts: Counter[Judgement] = Counter()
+    counts: Counter[Grade] = Counter()
     async for verdict in judge(command, scenes, patience):
-        counts[verdict.judgement] += 1
+        counts[verdict.grade] += 1
         _print(verdict, as_json)
     if not as_json:
-        told = ", ".join(f"{counts[each]} {each}" for each in Judgement)
+        told = ", ".join(f"{counts[each]} {each}" for each in Grade)
         typer.echo(f"{len(scenes)} scenes: {told}")
-    return counts[Judgement.FAILED]
+    return counts[Grade.FAILED]
 
 
 def _print(verdict: SceneVerdict, as_json: bool) -> None:
@@ -54,7 +54,7 @@ def _print(verdict: SceneVerdict, as_json: bool) -> None:
         output.document(
             {
                 "scene": scene.name,
-                "verdict": verdict.judgement.value,
+                "verdict": verdict.grade.value,
                 "rule": scene.rule,
                 "section": verdict.section,
                 "found": verdict.found,
@@ -62,8 +62,8 @@ def _print(verdict: SceneVerdict, as_json: bool) -> None:
             }
         )
         return
-    typer.echo(f"{verdict.judgement:8}  {scene.name:17} {verdict.seconds:5.1f} s")
-    if verdict.judgement is Judgement.FAILED:
+    typer.echo(f"{verdict.grade:8}  {scene.name:17} {verdict.seconds:5.1f} s")
+    if verdict.grade is Grade.FAILED:
         typer.echo(f"          the rule: {scene.rule}")
         typer.echo(f"          found: {output.safe(verdict.found)}")
         typer.echo(f"          see {verdict.section}")

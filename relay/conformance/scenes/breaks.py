@@ -6,10 +6,10 @@ import asyncio
 
 import grpc
 
+from relay.conformance.observed import Broken
 from relay.conformance.scene import scene
 from relay.conformance.stage import START_PATIENCE, Stage
 from relay.conformance.stream import delivery
-from relay.conformance.watched import Broken
 from relay.v1 import delivery_service_pb2 as pb
 
 SECTION = "what-happens-when-it-breaks"

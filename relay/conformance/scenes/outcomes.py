@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from relay.conformance.observed import Broken
 from relay.conformance.scene import scene
 from relay.conformance.stage import Stage
 from relay.conformance.stream import delivery
-from relay.conformance.watched import Broken
 from relay.v1 import delivery_service_pb2 as pb
 
 SECTION = "outcomes"

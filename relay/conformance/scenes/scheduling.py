@@ -9,11 +9,11 @@ import grpc
 from google.protobuf import any_pb2, duration_pb2, timestamp_pb2
 from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped, unused-ignore]
 
+from relay.conformance.observed import Broken
 from relay.conformance.scene import scene
 from relay.conformance.scripted import ScheduleTry, unanswered
 from relay.conformance.stage import START_PATIENCE, Stage
 from relay.conformance.stream import TOPIC
-from relay.conformance.watched import Broken
 from relay.v1 import timer_pb2
 from relay.v1 import timer_service_pb2 as timers
 
@@ -72,7 +72,8 @@ async def schedule_silent(stage: Stage) -> None:
 
 
 @scene(
-    SECTION, "UNAVAILABLE without RetryInfo is no answer: the next try waits for the deadline of this one."
+    SECTION,
+    "UNAVAILABLE without RetryInfo is not an answer: the next try waits for the deadline of this one.",
 )
 async def schedule_lost(stage: Stage) -> None:
     async def answer(one: ScheduleTry) -> timers.ScheduleResponse:

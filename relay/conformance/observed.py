@@ -17,7 +17,7 @@ class Unasked(Exception):
     """The scene is about something that the client does not ask for, and may leave out."""
 
 
-class Watched:
+class Observed:
     """Something whose changes can be waited for.
 
     `wrong` has what was found against the rules that hold in every scene; the first of them ends every wait.
