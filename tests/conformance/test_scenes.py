@@ -42,7 +42,7 @@ FAULTS = {
     "reschedule-is-ack": ("reschedule", "a: OUTCOME_RESCHEDULE was asked for, and OUTCOME_ACK came"),
     "extend-is-ack": ("extend", "an outcome came, and the handler still worked"),
     "dies-at-sigterm": ("stop", "ended its side, or broke off, before the outcome of held|the client broke"),
-    "leaves-early": ("stop", "broke off, and did not wait for the relay's end|the client broke"),
+    "leaves-early": ("stop", "broke off, and did not wait|ended its side, or broke off|the client broke"),
     "starts-behind-drain": ("stop", "a handler started after Drain"),
     "hangs-up-at-drain": ("relay-drains", "ended its side, or broke off, before the outcome of held"),
     "first-token": ("redelivery", "a was settled twice"),
@@ -51,7 +51,7 @@ FAULTS = {
     "stubborn": ("refused", "it dialled again"),
     "old-tokens": (
         "broken-stream",
-        "an outcome came with a token that belongs to no delivery of this stream",
+        "an outcome came with a token that belongs to no delivery",
     ),
     "dials-once": ("lost-connection", "the client ended by itself"),
     "no-pause": ("back-off", "6 tries came within"),

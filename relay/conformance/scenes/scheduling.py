@@ -73,7 +73,7 @@ async def schedule_silent(stage: Stage) -> None:
 
 @scene(
     SECTION,
-    "UNAVAILABLE without RetryInfo is not an answer: the next try waits for the deadline of this one.",
+    "UNAVAILABLE without RetryInfo is not an answer: the next try waits for the deadline.",
 )
 async def schedule_lost(stage: Stage) -> None:
     async def answer(one: ScheduleTry) -> timers.ScheduleResponse:
