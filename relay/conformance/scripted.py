@@ -27,6 +27,9 @@ class ScheduleTry:
         """Seconds that were left of it; None if it has no deadline."""
 
 
+_PAST_IT = 60.0
+"""Seconds behind the deadline, so that no answer crosses it."""
+
 ScheduleAnswer = Callable[[ScheduleTry], Awaitable[timers.ScheduleResponse]]
 
 
@@ -110,5 +113,5 @@ class ScriptedRelay:
 
 
 async def unanswered(context: Any) -> None:
-    """Let a call pass its deadline."""
-    await asyncio.sleep(context.time_remaining() or 0)
+    """Let a call pass its deadline: gRPC cancels it then."""
+    await asyncio.sleep((context.time_remaining() or 0) + _PAST_IT)
