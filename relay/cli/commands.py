@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from relay import __version__
+from relay.cli.conformance import commands as conformance
 from relay.cli.daemon import commands as daemon
 from relay.cli.daemon import token_commands
 from relay.cli.journal import audit_commands as audit
@@ -61,4 +62,5 @@ app.add_typer(journal.group)
 app.add_typer(audit.app)
 app.add_typer(policy.group)
 app.add_typer(sealing.group)
+app.add_typer(conformance.app)
 app.add_typer(pipeline.group, name="pipeline", rich_help_panel=pipeline.PIPELINE)

@@ -26,13 +26,14 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from relay.v1 import delivery_service_pb2 as relay_dot_v1_dot_delivery__service__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1crelay/v1/timer_handler.proto\x12\x08relay.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1frelay/v1/delivery_service.proto\"B\n\x1aTimerHandlerDeliverRequest\x12$\n\x08\x64\x65livery\x18\x01 \x01(\x0b\x32\x12.relay.v1.Delivery\"\xd1\x01\n\x1bTimerHandlerDeliverResponse\x12\"\n\x07outcome\x18\x01 \x01(\x0e\x32\x11.relay.v1.Outcome\x12.\n\x0bretry_after\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x16\n\tretryable\x18\x04 \x01(\x08H\x00\x88\x01\x01\x12(\n\nreschedule\x18\x05 \x01(\x0b\x32\x14.relay.v1.RescheduleB\x0c\n\n_retryable\"I\n\x1fTimerHandlerDeliverBatchRequest\x12&\n\ndeliveries\x18\x01 \x03(\x0b\x32\x12.relay.v1.Delivery\"p\n TimerHandlerDeliverBatchResponse\x12\x10\n\x08received\x18\x01 \x03(\x0c\x12)\n\x0bsettlements\x18\x02 \x03(\x0b\x32\x14.relay.v1.Settlement\x12\x0f\n\x07refused\x18\x03 \x03(\x0c\x32\xcf\x01\n\x0cTimerHandler\x12V\n\x07\x44\x65liver\x12$.relay.v1.TimerHandlerDeliverRequest\x1a%.relay.v1.TimerHandlerDeliverResponse\x12g\n\x0c\x44\x65liverBatch\x12).relay.v1.TimerHandlerDeliverBatchRequest\x1a*.relay.v1.TimerHandlerDeliverBatchResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1crelay/v1/timer_handler.proto\x12\x08relay.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1frelay/v1/delivery_service.proto\"B\n\x1aTimerHandlerDeliverRequest\x12$\n\x08\x64\x65livery\x18\x01 \x01(\x0b\x32\x12.relay.v1.Delivery\"\xd1\x01\n\x1bTimerHandlerDeliverResponse\x12\"\n\x07outcome\x18\x01 \x01(\x0e\x32\x11.relay.v1.Outcome\x12.\n\x0bretry_after\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x16\n\tretryable\x18\x04 \x01(\x08H\x00\x88\x01\x01\x12(\n\nreschedule\x18\x05 \x01(\x0b\x32\x14.relay.v1.RescheduleB\x0c\n\n_retryable\"I\n\x1fTimerHandlerDeliverBatchRequest\x12&\n\ndeliveries\x18\x01 \x03(\x0b\x32\x12.relay.v1.Delivery\"p\n TimerHandlerDeliverBatchResponse\x12\x10\n\x08received\x18\x01 \x03(\x0c\x12)\n\x0bsettlements\x18\x02 \x03(\x0b\x32\x14.relay.v1.Settlement\x12\x0f\n\x07refused\x18\x03 \x03(\x0c\x32\xcf\x01\n\x0cTimerHandler\x12V\n\x07\x44\x65liver\x12$.relay.v1.TimerHandlerDeliverRequest\x1a%.relay.v1.TimerHandlerDeliverResponse\x12g\n\x0c\x44\x65liverBatch\x12).relay.v1.TimerHandlerDeliverBatchRequest\x1a*.relay.v1.TimerHandlerDeliverBatchResponse0\x01\x42\x36\n\x08relay.v1P\x01Z\x1drelay-timers/relay/v1;relayv1\xaa\x02\x08Relay.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'relay.v1.timer_handler_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-  DESCRIPTOR._loaded_options = None
+  _globals['DESCRIPTOR']._loaded_options = None
+  _globals['DESCRIPTOR']._serialized_options = b'\n\010relay.v1P\001Z\035relay-timers/relay/v1;relayv1\252\002\010Relay.V1'
   _globals['_TIMERHANDLERDELIVERREQUEST']._serialized_start=107
   _globals['_TIMERHANDLERDELIVERREQUEST']._serialized_end=173
   _globals['_TIMERHANDLERDELIVERRESPONSE']._serialized_start=176

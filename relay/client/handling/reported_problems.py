@@ -53,7 +53,7 @@ class TokenBook:
         """Log each problem once, and mark deliveries that are still running as lost."""
         for problem in problems:
             timer_id = self._note(problem)
-            reason = pb.ProblemReason.Name(problem.reason).removeprefix("PROBLEM_REASON_")
+            reason = _in_words(problem.reason)
             level = logging.DEBUG if timer_id is None else logging.WARNING
             _log.log(
                 level,
@@ -74,3 +74,9 @@ class TokenBook:
             return None if known else lease.message.timer_id
         ended = self._ended.pop(problem.token, None)
         return self._ended_before.pop(problem.token, None) if ended is None else ended
+
+
+def _in_words(reason: int) -> str:
+    """The name of a reason, or its number if it comes from a newer relay."""
+    known = pb.ProblemReason.DESCRIPTOR.values_by_number.get(reason)
+    return str(reason) if known is None else known.name.removeprefix("PROBLEM_REASON_")

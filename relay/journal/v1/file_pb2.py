@@ -25,13 +25,14 @@ _sym_db = _symbol_database.Default()
 from relay.journal.v1 import journal_pb2 as relay_dot_journal_dot_v1_dot_journal__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1brelay/journal/v1/file.proto\x12\x10relay.journal.v1\x1a\x1erelay/journal/v1/journal.proto\"J\n\x05\x45ntry\x12\n\n\x02id\x18\x01 \x01(\t\x12&\n\x05\x62\x61tch\x18\x02 \x01(\x0b\x32\x17.relay.journal.v1.Batch\x12\r\n\x05topic\x18\x03 \x01(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1brelay/journal/v1/file.proto\x12\x10relay.journal.v1\x1a\x1erelay/journal/v1/journal.proto\"J\n\x05\x45ntry\x12\n\n\x02id\x18\x01 \x01(\t\x12&\n\x05\x62\x61tch\x18\x02 \x01(\x0b\x32\x17.relay.journal.v1.Batch\x12\r\n\x05topic\x18\x03 \x01(\tBP\n\x10relay.journal.v1P\x01Z\'relay-timers/relay/journal/v1;journalv1\xaa\x02\x10Relay.Journal.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'relay.journal.v1.file_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-  DESCRIPTOR._loaded_options = None
+  _globals['DESCRIPTOR']._loaded_options = None
+  _globals['DESCRIPTOR']._serialized_options = b'\n\020relay.journal.v1P\001Z\'relay-timers/relay/journal/v1;journalv1\252\002\020Relay.Journal.V1'
   _globals['_ENTRY']._serialized_start=81
   _globals['_ENTRY']._serialized_end=155
 # @@protoc_insertion_point(module_scope)

@@ -1,0 +1,64 @@
+"""Plays the scenes, one after the other, and says how each went."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from relay.conformance.observed import Broken, Unasked
+from relay.conformance.scene import Scene
+from relay.conformance.stage import set_up
+
+PAGE = "docs/reference/protocol.md"
+
+
+class Grade(StrEnum):
+    """How a scene went."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    LEFT_OUT = "left out"
+    """The scene is about something that the client did not ask for."""
+
+
+@dataclass(frozen=True, slots=True)
+class SceneVerdict:
+    """A scene, how it went, what was found against the client, and how long it took in seconds."""
+
+    scene: Scene
+    grade: Grade
+    found: str
+    seconds: float
+
+    @property
+    def section(self) -> str:
+        """Where the rule is stated."""
+        return f"{PAGE}#{self.scene.section}"
+
+
+async def judge(
+    command: Sequence[str], scenes: Sequence[Scene], patience: float
+) -> AsyncIterator[SceneVerdict]:
+    """Play the scenes with a client of its own each, and yield their verdicts as they come.
+
+    `command` is the client's, without the arguments that a scene adds. `patience` is the time in seconds that
+    it has for each step, once it has started.
+    """
+    for each in scenes:
+        began = time.monotonic()
+        grade, found = await _judged(command, each, patience)
+        yield SceneVerdict(each, grade, found, time.monotonic() - began)
+
+
+async def _judged(command: Sequence[str], scene: Scene, patience: float) -> tuple[Grade, str]:
+    async with set_up(command, patience) as stage:
+        try:
+            await scene.play(stage)
+            stage.check()
+        except Broken as broken:
+            return Grade.FAILED, str(broken)
+        except Unasked:
+            return Grade.LEFT_OUT, ""
+    return Grade.PASSED, ""

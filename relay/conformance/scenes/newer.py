@@ -1,0 +1,76 @@
+"""Relays that are newer or older than the client."""
+
+from __future__ import annotations
+
+from relay.conformance.scene import scene
+from relay.conformance.stage import Stage
+from relay.conformance.stream import ServedStream, delivery
+from relay.v1 import delivery_service_pb2 as pb
+
+SECTION = "a-client-in-n-steps"
+UNKNOWN_FIELD = b"\xba\x3e\x03new"
+"""Field 999 of any message: three bytes."""
+
+
+def _with_more(kind: int, content: bytes) -> bytes:
+    """A `DeliverResponse` whose message of this field number has a field that nobody knows."""
+    inner = content + UNKNOWN_FIELD
+    return bytes([kind << 3 | 2]) + _length(len(inner)) + inner + UNKNOWN_FIELD
+
+
+def _length(count: int) -> bytes:
+    low, high = count & 0x7F, count >> 7
+    return bytes([low | 0x80, high]) if high else bytes([low])
+
+
+async def _goes_on(stage: Stage, stream: ServedStream) -> None:
+    one = delivery("ack", "next")
+    await stream.deliver(one)
+    await stage.settled(stream, one, pb.OUTCOME_ACK)
+
+
+@scene(SECTION, "Fields that the client does not know are ignored, in every message.")
+async def unknown_fields(stage: Stage) -> None:
+    await stage.handle()
+    stream = await stage.arrived()
+    await stream.open_it(answer=_with_more(1, b""))
+    one = delivery("ack")
+    known = pb.DeliverResponse(deliveries=pb.DeliveryBatch(deliveries=[one]))
+    stream.make_known(known)
+    inner = one.SerializeToString() + UNKNOWN_FIELD
+    await stream.send(_with_more(2, b"\x0a" + _length(len(inner)) + inner))
+    await stage.settled(stream, one, pb.OUTCOME_ACK)
+    await _goes_on(stage, stream)
+
+
+@scene(SECTION, "A kind of message that the client does not know is ignored.")
+async def unknown_kinds(stage: Stage) -> None:
+    stream = await stage.stream()
+    await stream.send(UNKNOWN_FIELD)
+    await _goes_on(stage, stream)
+
+
+@scene(
+    "problems",
+    "A Problem with a reason that the client does not know, or with a token that it has not, ends nothing.",
+)
+async def unknown_reasons(stage: Stage) -> None:
+    stream = await stage.stream()
+    held = delivery(f"hold {stage.gate()}", "held")
+    await stage.begin(stream, held)
+    await stream.problem(held.token, 77)
+    await stream.problem(b"nobody's", pb.PROBLEM_REASON_UNKNOWN_TOKEN)
+    stage.gate().touch()
+    await stage.outcome(stream, held)
+    await _goes_on(stage, stream)
+
+
+@scene(
+    "deliveries-by-columns", "Where Opened does not say that `acknowledged` is read, ACKs are settlements."
+)
+async def older_relay(stage: Stage) -> None:
+    stream = await stage.stream()
+    await _goes_on(stage, stream)
+
+
+SCENES = (unknown_fields, unknown_kinds, unknown_reasons, older_relay)

@@ -1,0 +1,124 @@
+"""The suite finds what it is for: a client that is well passes, and each scene can be failed."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from collections.abc import Sequence
+
+import pytest
+
+from relay.conformance.judging import Grade, SceneVerdict, judge
+from relay.conformance.scene import Scene
+from relay.conformance.scenes import SCENES
+from tests.docs import pages
+from tests.docs.pages import ROOT
+
+BY_NAME = {each.name: each for each in SCENES}
+
+FAULTS = {
+    "places": ("opening", "max_outstanding: 100 came, and 7 was asked for"),
+    "open-twice": ("opening", "Open was sent twice"),
+    "receipt-first": ("opening", "the first message has to be Open, and is settle"),
+    "empty": ("opening", "an empty message came"),
+    "late-receipts": ("receipts", "not within .* s: the receipt of a comes"),
+    "milliseconds": (
+        "content",
+        "due_time: '1767225605000001' was sent, and the handler got '1767225605000000'",
+    ),
+    "small-messages": (
+        "large-message",
+        "ended its side, or broke off, and neither|the client broke the stream off",
+    ),
+    "one-by-one": ("batches", "1000 messages came for 500 deliveries"),
+    "starts-all": ("flood", "12 handlers ran at once, and max_outstanding is 4"),
+    "columns-as-acks": ("columns", "b: OUTCOME_NACK was asked for, and OUTCOME_ACK came"),
+    "nack-for-ack": ("ack", "a: OUTCOME_ACK was asked for, and OUTCOME_NACK came"),
+    "seconds": ("nack", "paused: retry_after: 1500s came, and 1.5 s was asked for"),
+    "quotes": ("error", "the reason quotes the payload"),
+    "never-final": ("final-nack", "retryable: false was asked for, and did not come"),
+    "no-reason": ("reject", "reason: '' came, and 'größer' was asked for"),
+    "reschedule-is-ack": ("reschedule", "a: OUTCOME_RESCHEDULE was asked for, and OUTCOME_ACK came"),
+    "extend-is-ack": ("extend", "an outcome came, and the handler still worked"),
+    "dies-at-sigterm": ("stop", "ended its side, or broke off, before the outcome of held|the client broke"),
+    "leaves-early": ("stop", "broke off, and did not wait|ended its side, or broke off|the client broke"),
+    "starts-behind-drain": ("stop", "a handler started after Drain"),
+    "hangs-up-at-drain": ("relay-drains", "ended its side, or broke off, before the outcome of held"),
+    "first-token": ("redelivery", "a was settled twice"),
+    "by-timer-id": ("late-outcome", "a was settled twice"),
+    "leaves-at-a-problem": ("lease-lost", "."),
+    "stubborn": ("refused", "it dialled again"),
+    "old-tokens": (
+        "broken-stream",
+        "an outcome came with a token that belongs to no delivery",
+    ),
+    "dials-once": ("lost-connection", "the client ended by itself"),
+    "no-pause": ("back-off", "6 tries came within"),
+    "strict-fields": ("unknown-fields", "."),
+    "strict-kinds": ("unknown-kinds", "."),
+    "strict-reasons": ("unknown-reasons", "."),
+    "acknowledges": ("older-relay", "Settle.acknowledged was used, and Opened did not say that it is read"),
+    "delay-in-seconds": ("schedule", r"delay \(µs\): 1500000 was asked for, and 1000 came"),
+    "retries-at-once": ("schedule-again", "it came after .* s, and RetryInfo says 1.5 s"),
+    "gives-up-early": ("schedule-silent", "the next try came after .* s, and this one may act for"),
+    "retries-all": ("schedule-refused", "the call was made again"),
+}
+"""By the fault of the raw client: the scene that has to find it, and what it has to find."""
+
+
+def judged(command: Sequence[str], scenes: Sequence[Scene], patience: float) -> dict[str, SceneVerdict]:
+    async def play() -> dict[str, SceneVerdict]:
+        return {each.scene.name: each async for each in judge(command, scenes, patience)}
+
+    return asyncio.run(play())
+
+
+def raw(fault: str) -> Sequence[str]:
+    return (sys.executable, "-m", "tests.conformance.raw_client", fault)
+
+
+@pytest.fixture(autouse=True)
+def _root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+
+
+def faults(verdicts: dict[str, SceneVerdict]) -> dict[str, str]:
+    return {name: each.found for name, each in verdicts.items() if each.grade is Grade.FAILED}
+
+
+def test_a_raw_client_without_a_fault_passes() -> None:
+    """So what the other tests find is the fault. It has no columns."""
+    verdicts = judged(raw("honest"), SCENES, 60.0)
+    assert faults(verdicts) == {}
+    left_out = [name for name, each in verdicts.items() if each.grade is Grade.LEFT_OUT]
+    assert left_out == ["columns"]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_found(fault: str) -> None:
+    """By the scene whose rule it breaks, in words that say what was wrong."""
+    name, found = FAULTS[fault]
+    # Where the scene has to wait for what does not come, it need not wait long: it waits in vain.
+    patience = 3.0 if fault == "late-receipts" else 60.0
+    (verdict,) = judged(raw(fault), [BY_NAME[name]], patience).values()
+    assert verdict.grade is Grade.FAILED
+    assert re.match(found, verdict.found), verdict.found
+
+
+def test_each_scene_can_be_failed() -> None:
+    covered = {name for name, _ in FAULTS.values()} | {
+        "schedule-lost"
+    }  # by `retries-at-once`, too: see below
+    assert covered == BY_NAME.keys()
+
+
+def test_a_lost_answer_is_not_repeated_at_once() -> None:
+    (verdict,) = judged(raw("retries-at-once"), [BY_NAME["schedule-lost"]], 60.0).values()
+    assert verdict.grade is Grade.FAILED
+    assert "the next try came after" in verdict.found
+
+
+def test_each_rule_is_stated_where_its_scene_says() -> None:
+    anchors = pages.anchors("docs/reference/protocol.md")
+    assert {each.section for each in SCENES} <= set(anchors)
