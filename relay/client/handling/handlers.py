@@ -70,6 +70,8 @@ class Registration:
     """Told of each delivery. More may be added until deliveries begin."""
     call: Callable[[Delivery], Any] = field(init=False, compare=False)
     """What is called with each delivery: the handler, or what reads the payload for it."""
+    payload: Schema[Any] | None = field(init=False, compare=False)
+    """The type of payloads, where the topic or the handler has one."""
 
     def __post_init__(self) -> None:
         """Refuse what can't work. Raises `InvalidArgument`."""
@@ -91,6 +93,7 @@ class Registration:
         wanted = arguments_of(self.handler, self.schema, is_async=self.is_async)
         call = self.handler if wanted is None else wanted.around(self.handler, is_async=self.is_async)
         object.__setattr__(self, "call", call)
+        object.__setattr__(self, "payload", self.schema if wanted is None else wanted.schema or self.schema)
 
     @property
     def is_async(self) -> bool:
