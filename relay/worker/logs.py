@@ -10,41 +10,34 @@ from typing import Any
 
 from relay.client import current_delivery
 
-TEXT = "%(asctime)s %(levelname)s worker=%(worker)s %(name)s: %(message)s"
-_PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "worker", "taskName"}
+_PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 """What every record has; the rest came as `extra`."""
 
 
-def set_up(form: str, worker: int | str) -> None:
+def set_up(form: str, worker: int | None) -> None:
     """Log to standard error from level info on, unless the application has configured logging. `form` is
-    `json`, `text`, or `auto`: text on a terminal and else JSON."""
+    `json`, `text`, or `auto`: text on a terminal and else JSON. `worker` is the number of this process; None
+    in the one that keeps the others."""
     root = logging.getLogger()
     if root.handlers:
         return
     handler = logging.StreamHandler()
     as_json = form == "json" or (form == "auto" and not sys.stderr.isatty())
-    handler.setFormatter(JsonLines() if as_json else logging.Formatter(TEXT))
-    handler.addFilter(_Numbered(worker))
+    text = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+    if worker is not None:
+        text = f"worker {worker} {text}"
+    handler.setFormatter(JsonLines(worker) if as_json else logging.Formatter(text))
     root.addHandler(handler)
     root.setLevel(logging.INFO)
-
-
-class _Numbered(logging.Filter):
-    """Adds which process of the application this is."""
-
-    def __init__(self, worker: int | str) -> None:
-        super().__init__()
-        self._worker = worker
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Pass the record."""
-        record.worker = self._worker
-        return True
 
 
 class JsonLines(logging.Formatter):
     """A record as a line of JSON. What is logged while a delivery is handled has its topic, timer_id and
     attempt."""
+
+    def __init__(self, worker: int | None) -> None:
+        super().__init__()
+        self._worker = worker
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
@@ -53,8 +46,9 @@ class JsonLines(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
-            "worker": getattr(record, "worker", 0),
         }
+        if self._worker is not None:
+            line["worker"] = self._worker
         if (delivery := current_delivery()) is not None:
             line |= {
                 "topic": delivery.topic,

@@ -29,7 +29,8 @@ def run(
     if concurrency is not None:
         arguments += ["--concurrency", str(concurrency)]
     changes = _changes() if reload else None
-    set_up(log_format, "none")
+    set_up(log_format, None)
+    logging.getLogger("watchfiles").setLevel(logging.WARNING)
     workers = [WorkerProcess(number + 1, arguments) for number in range(processes)]
     raise typer.Exit(asyncio.run(_run(workers, changes, _address(http))))
 

@@ -91,7 +91,7 @@ class Supervisor:  # see 0130
                 continue
             if code in (OK, BAD_INPUT):  # another one would end in the same way
                 if code == OK:
-                    _log.info("worker has stopped by itself", extra={"number": worker.number})
+                    _log.info("worker %d has stopped by itself", worker.number)
                 if not self._reloads:
                     if code == BAD_INPUT:
                         self._stop(BAD_INPUT)
@@ -103,10 +103,7 @@ class Supervisor:  # see 0130
             self.restarts += 1
             wait = pause * (0.5 + random() / 2)
             _log.error(
-                "worker has ended: %s; another one starts in %.2f s",
-                _named(code),
-                wait,
-                extra={"number": worker.number},
+                "worker %d has ended: %s; another one starts in %.2f s", worker.number, _named(code), wait
             )
             pause = min(2 * pause, LONGEST_PAUSE)
             await self._until_changed(wait)
