@@ -9,6 +9,7 @@ import typer
 
 from relay import __version__
 from relay.cli.conformance import commands as conformance
+from relay.cli.app import commands as applications
 from relay.cli.daemon import commands as daemon
 from relay.cli.daemon import token_commands
 from relay.cli.journal import audit_commands as audit
@@ -55,6 +56,7 @@ app.add_typer(timers.app)
 app.add_typer(cancel_commands.app)
 app.add_typer(history_commands.app)
 app.add_typer(recurrences.group)
+app.add_typer(applications.group)
 app.add_typer(outbox.group)
 app.add_typer(topics.app)
 app.add_typer(dead_letters.group)

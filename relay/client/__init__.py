@@ -60,8 +60,17 @@ from relay.client.errors import (
     Unavailable,
     UsageError,
 )
-from relay.client.handling.delivery import AckPolicy, Delivery, Nack, Reject, Reschedule
+from relay.client.handling.delivery import (
+    AckPolicy,
+    Delivery,
+    Nack,
+    Reject,
+    Reschedule,
+    current_delivery,
+)
 from relay.client.handling.middleware import CallNext, Middleware
+from relay.client.handling.options import Backoff
+from relay.client.handling.signatures import Depends
 from relay.client.push.push_handlers import PushHandlers
 from relay.client.sync import SyncRelayClient
 from relay.client.timer_history import TimerEvent, TimerHistory, TimerNow, TimerStanding
@@ -73,6 +82,7 @@ __all__ = [
     "AlreadyExists",
     "AlreadySettled",
     "Backfilled",
+    "Backoff",
     "Calendar",
     "CallError",
     "CallNext",
@@ -85,6 +95,7 @@ __all__ = [
     "DeletedRecurrence",
     "Delivery",
     "DeliveryLost",
+    "Depends",
     "FailedPrecondition",
     "Forecast",
     "ForecastInterval",
@@ -127,4 +138,5 @@ __all__ = [
     "TypedTopic",
     "Unavailable",
     "UsageError",
+    "current_delivery",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import Any, Generic, Protocol, TypeVar, Unpack, overload
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from relay.client import arguments
 from relay.client.calls import batches, recurrence_calls, timer_calls
@@ -20,16 +20,19 @@ from relay.client.calls.timer_values import (
     TimerFields,
 )
 from relay.client.errors import InvalidArgument
-from relay.client.handling.delivery import AckPolicy, Delivery
+from relay.client.handling.delivery import Delivery
 from relay.client.handling.handlers import Handlers, Registration
+from relay.client.handling.options import HandlerOptions
 from relay.client.payloads.schema import Schema, Upcaster
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
+_P = ParamSpec("_P")
 
 
 class Register(Protocol[_T]):
-    """A decorator for handlers of the value, of the `Delivery`, or of both in either order."""
+    """A decorator for handlers of the value, of the `Delivery`, or of both in either order. Dependencies come
+    behind the value."""
 
     @overload
     def __call__(self, handler: Callable[[_T], _R], /) -> Callable[[_T], _R]: ...
@@ -41,6 +44,10 @@ class Register(Protocol[_T]):
     ) -> Callable[[_T, Delivery], _R]: ...
     @overload
     def __call__(self, handler: Callable[[Delivery, _T], _R], /) -> Callable[[Delivery, _T], _R]: ...
+    @overload
+    def __call__(  # type: ignore[overload-cannot-match] # it does, where there are dependencies
+        self, handler: Callable[Concatenate[_T, _P], _R], /
+    ) -> Callable[Concatenate[_T, _P], _R]: ...
 
 
 class _OfType(Generic[_T]):
@@ -63,13 +70,7 @@ class HandledTopic(_OfType[_T]):
         super().__init__(name, of, version)
         self._handlers = handlers
 
-    def on(
-        self,
-        *,
-        concurrency: int = 100,
-        prefetch: int | None = None,
-        ack_policy: AckPolicy = AckPolicy.NACK_ON_ERROR,
-    ) -> Register[_T]:
+    def on(self, **options: Unpack[HandlerOptions]) -> Register[_T]:
         """Register the topic's handler: a function of the value, of the `Delivery`, or of both. Its
         parameters are annotated. Arguments and errors are those of `Handlers.on`.
 
@@ -83,11 +84,10 @@ class HandledTopic(_OfType[_T]):
                 Registration(
                     topic=self.name,
                     handler=handler,
-                    concurrency=concurrency,
-                    prefetch=prefetch,
-                    ack_policy=ack_policy,
                     schema=self._schema,
                     middleware=self._handlers.middleware,
+                    observers=self._handlers.observers,
+                    **options,
                 )
             )
             return handler

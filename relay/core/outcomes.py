@@ -152,6 +152,11 @@ class Ending:
 ACKED = Ending(Verb.ACK)
 
 
+def spent(error: str) -> Ending:
+    """Return the end of a timer whose last attempt, by its handler's own count, has failed."""
+    return Ending(Verb.REJECT, reason=Reason.ATTEMPTS, error=error)
+
+
 @dataclass(slots=True)
 class Settlement:
     """Timers whose leases were taken under one nonce and end alike, to be written by `LeaseSource.settle`.

@@ -41,6 +41,19 @@ class RetryPolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class HandlerPolicy:  # see 0129
+    """What a topic's handler asks for, for the deliveries of its own stream; 0 and None ask for nothing.
+
+    `max_attempts` is the attempt whose failure is a timer's death. `backoff` says how long to wait for the
+    next one; its limits have no meaning here. `timeout` (seconds) is how long the handler may run.
+    """
+
+    max_attempts: int = 0
+    backoff: RetryPolicy | None = None
+    timeout: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class DeadLetterPolicy:
     """Whether dead timers are kept, and expired ones; how many, and for how long (seconds). 0 means no
     limit."""
@@ -102,6 +115,16 @@ class TopicPolicy:
     def lifetime(self) -> float:
         """The seconds for which a silent delivery keeps its lease."""
         return self.delivery_timeout if self.renew else self.lease_ttl
+
+    def narrowed(self, asked: HandlerPolicy) -> HandlerPolicy:
+        """Return what holds of a handler's wishes: it may have fewer attempts and less time than the topic
+        allows, and any back-off."""
+        attempts = [most for most in (asked.max_attempts, self.retry.max_attempts) if most]
+        return HandlerPolicy(
+            max_attempts=min(attempts) if asked.max_attempts else 0,
+            backoff=asked.backoff,
+            timeout=min(asked.timeout, self.delivery_timeout),
+        )
 
     @property
     def journal_keeps(self) -> int:

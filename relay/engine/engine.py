@@ -18,9 +18,9 @@ from relay.core.dispatch import Dispatch
 from relay.core.durability import STORED, Durability, needing
 from relay.core.errors import DurabilityMissed, GivenUp, PartlyDone, ServiceError, StoreRefused, TopicFull
 from relay.core.loop.call_ends import end_call_with
-from relay.core.outcomes import ACKED, Ending, Verb, nonces
+from relay.core.outcomes import ACKED, Ending, Verb, nonces, spent
 from relay.core.partitions import Layout, involved, topic_of
-from relay.core.policy import Policies, TopicPolicy
+from relay.core.policy import HandlerPolicy, Policies, TopicPolicy
 from relay.core.ports import MAX_PER_CALL, SourceOf, Stores, TopicStore, share
 from relay.core.timers import (
     NO_CONDITION,
@@ -516,9 +516,20 @@ class Engine:
 
     # Calls of applications that take deliveries
 
-    def open(self, topics: Sequence[str], max_outstanding: int, slow_outstanding: int = 0) -> Session:
-        """Make a session for one stream. Deliveries begin with `attach`."""
-        return Session(topics, max_outstanding, self._clock, slow_outstanding)
+    def open(
+        self,
+        topics: Sequence[str],
+        max_outstanding: int,
+        slow_outstanding: int = 0,
+        handlers: Mapping[str, HandlerPolicy] | None = None,
+    ) -> Session:
+        """Make a session for one stream. Deliveries begin with `attach`. `handlers` are the wishes of its
+        topics' handlers, as the policy allows them."""
+        return Session(topics, max_outstanding, self._clock, slow_outstanding, handlers)
+
+    def narrowed(self, topic: str, asked: HandlerPolicy) -> HandlerPolicy:
+        """Return what holds of the wishes of a topic's handler."""
+        return self._policies(topic).narrowed(asked)
 
     def attach(self, session: Session) -> None:
         """Deliver to the session from now on; while the relay drains, only tell it so. Raises `RuntimeError`
@@ -605,6 +616,8 @@ class Engine:
     def _completed(self, lease: Lease, ending: Ending) -> Ending:
         """Tell what an application said, and return what is to be written of it."""
         self._tell(lease, ending)
+        if ending.verb is Verb.NACK and lease.last:
+            return spent(ending.error)
         return ending.of(lease.timer, partial(self._dispatcher.wait, lease))
 
     @staticmethod

@@ -20,6 +20,7 @@ from relay.engine.delivery.session import REST, Outgoing, Session
 from relay.engine.engine import Engine
 from relay.rpc.callers import prove_again
 from relay.rpc.errors import abort
+from relay.rpc.handler_settings import agreed, told
 from relay.v1 import delivery_service_pb2 as pb
 from relay.v1 import delivery_service_pb2_grpc as base
 
@@ -74,7 +75,8 @@ class DeliveryService(base.DeliveryServiceServicer):
             # Before the answer: a relay that is told to stop in between would not wait for this application,
             # which knows already that its stream is open.
             self._engine.attach(session)
-            await context.write(pb.DeliverResponse(opened=pb.Opened(acknowledged=True)))
+            answer = pb.Opened(acknowledged=True, handlers=told(session.handlers))
+            await context.write(pb.DeliverResponse(opened=answer))
             reader = asyncio.create_task(self._read(session, context, usage))
             writer = asyncio.create_task(self._write(session, context, asked, usage))
             lost = asyncio.create_task(right.lost.wait())
@@ -129,7 +131,8 @@ class DeliveryService(base.DeliveryServiceServicer):
         slow = request.open.slow_outstanding
         if not 0 <= slow <= limit:
             raise InvalidField("slow_outstanding", f"is {slow}; give 0 to max_outstanding, which is {limit}")
-        return self._engine.open(topics, limit, slow), request.open
+        handlers = agreed(self._engine, request.open.handlers, topics)
+        return self._engine.open(topics, limit, slow, handlers), request.open
 
     async def _read(self, session: Session, context: Context, usage: Usage) -> None:
         """Take the application's messages until it ends its side. Raises `InvalidField`."""

@@ -26,7 +26,7 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1frelay/v1/delivery_service.proto\x12\x08relay.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x81\x01\n\x0e\x44\x65liverRequest\x12\x1e\n\x04open\x18\x01 \x01(\x0b\x32\x0e.relay.v1.OpenH\x00\x12\"\n\x06settle\x18\x02 \x01(\x0b\x32\x10.relay.v1.SettleH\x00\x12 \n\x05\x64rain\x18\x03 \x01(\x0b\x32\x0f.relay.v1.DrainH\x00\x42\t\n\x07message\"\xe7\x01\n\x0f\x44\x65liverResponse\x12\"\n\x06opened\x18\x01 \x01(\x0b\x32\x10.relay.v1.OpenedH\x00\x12-\n\ndeliveries\x18\x02 \x01(\x0b\x32\x17.relay.v1.DeliveryBatchH\x00\x12&\n\x08problems\x18\x03 \x01(\x0b\x32\x12.relay.v1.ProblemsH\x00\x12 \n\x05\x64rain\x18\x04 \x01(\x0b\x32\x0f.relay.v1.DrainH\x00\x12,\n\x07\x63olumns\x18\x05 \x01(\x0b\x32\x19.relay.v1.DeliveryColumnsH\x00\x42\t\n\x07message\"r\n\x04Open\x12\x0e\n\x06topics\x18\x01 \x03(\t\x12\x17\n\x0fmax_outstanding\x18\x02 \x01(\x05\x12\x18\n\x10slow_outstanding\x18\x03 \x01(\x05\x12\x0f\n\x07\x63olumns\x18\x04 \x01(\x08\x12\x16\n\x0eheader_columns\x18\x05 \x01(\x08\"\x1e\n\x06Opened\x12\x14\n\x0c\x61\x63knowledged\x18\x01 \x01(\x08\"\x07\n\x05\x44rain\"7\n\rDeliveryBatch\x12&\n\ndeliveries\x18\x01 \x03(\x0b\x32\x12.relay.v1.Delivery\"\xeb\x02\n\x08\x44\x65livery\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08timer_id\x18\x02 \x01(\t\x12\x0f\n\x07payload\x18\x03 \x01(\x0c\x12\x30\n\x07headers\x18\x04 \x03(\x0b\x32\x1f.relay.v1.Delivery.HeadersEntry\x12\x14\n\x0c\x63ontent_type\x18\x05 \x01(\t\x12,\n\x08\x64ue_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1c\n\x14\x64ue_time_approximate\x18\x07 \x01(\x08\x12\x0f\n\x07\x61ttempt\x18\x08 \x01(\r\x12\x32\n\x0elease_deadline\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x15\n\roccurrence_id\x18\n \x01(\t\x12\r\n\x05token\x18\x0b \x01(\x0c\x1a.\n\x0cHeadersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xe0\x02\n\x0f\x44\x65liveryColumns\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\ttimer_ids\x18\x02 \x03(\t\x12\x10\n\x08payloads\x18\x03 \x03(\x0c\x12\x14\n\x0c\x64ue_times_us\x18\x04 \x03(\x03\x12\x10\n\x08\x61ttempts\x18\x05 \x03(\r\x12\x1a\n\x12lease_deadlines_us\x18\x06 \x03(\x03\x12\x16\n\x0eoccurrence_ids\x18\x07 \x03(\t\x12\x0e\n\x06tokens\x18\x08 \x03(\x0c\x12\x37\n\x07headers\x18\t \x03(\x0b\x32&.relay.v1.DeliveryColumns.HeadersEntry\x12\x14\n\x0c\x63ontent_type\x18\n \x01(\t\x12.\n\x0eheader_columns\x18\x0b \x03(\x0b\x32\x16.relay.v1.HeaderColumn\x1a.\n\x0cHeadersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"=\n\x0cHeaderColumn\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06values\x18\x02 \x03(\t\x12\x0f\n\x07without\x18\x03 \x03(\r\"[\n\x06Settle\x12\x10\n\x08received\x18\x01 \x03(\x0c\x12)\n\x0bsettlements\x18\x02 \x03(\x0b\x32\x14.relay.v1.Settlement\x12\x14\n\x0c\x61\x63knowledged\x18\x03 \x03(\x0c\"\xcf\x01\n\nSettlement\x12\r\n\x05token\x18\x01 \x01(\x0c\x12\"\n\x07outcome\x18\x02 \x01(\x0e\x32\x11.relay.v1.Outcome\x12.\n\x0bretry_after\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x16\n\tretryable\x18\x05 \x01(\x08H\x00\x88\x01\x01\x12(\n\nreschedule\x18\x06 \x01(\x0b\x32\x14.relay.v1.RescheduleB\x0c\n\n_retryable\"\x92\x01\n\nReschedule\x12.\n\x08\x64ue_time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00\x12*\n\x05\x64\x65lay\x18\x02 \x01(\x0b\x32\x19.google.protobuf.DurationH\x00\x12\x14\n\x07payload\x18\x03 \x01(\x0cH\x01\x88\x01\x01\x42\x06\n\x04whenB\n\n\x08_payload\"/\n\x08Problems\x12#\n\x08problems\x18\x01 \x03(\x0b\x32\x11.relay.v1.Problem\"R\n\x07Problem\x12\r\n\x05token\x18\x01 \x01(\x0c\x12\'\n\x06reason\x18\x02 \x01(\x0e\x32\x17.relay.v1.ProblemReason\x12\x0f\n\x07message\x18\x03 \x01(\t*\x85\x01\n\x07Outcome\x12\x17\n\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x0f\n\x0bOUTCOME_ACK\x10\x01\x12\x10\n\x0cOUTCOME_NACK\x10\x02\x12\x12\n\x0eOUTCOME_REJECT\x10\x03\x12\x12\n\x0eOUTCOME_EXTEND\x10\x04\x12\x16\n\x12OUTCOME_RESCHEDULE\x10\x05*\xbe\x01\n\rProblemReason\x12\x1e\n\x1aPROBLEM_REASON_UNSPECIFIED\x10\x00\x12 \n\x1cPROBLEM_REASON_UNKNOWN_TOKEN\x10\x01\x12\x1c\n\x18PROBLEM_REASON_DUPLICATE\x10\x02\x12\x18\n\x14PROBLEM_REASON_STALE\x10\x03\x12\x17\n\x13PROBLEM_REASON_GONE\x10\x04\x12\x1a\n\x16PROBLEM_REASON_INVALID\x10\x05\x32U\n\x0f\x44\x65liveryService\x12\x42\n\x07\x44\x65liver\x12\x18.relay.v1.DeliverRequest\x1a\x19.relay.v1.DeliverResponse(\x01\x30\x01\x42\x36\n\x08relay.v1P\x01Z\x1drelay-timers/relay/v1;relayv1\xaa\x02\x08Relay.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1frelay/v1/delivery_service.proto\x12\x08relay.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x81\x01\n\x0e\x44\x65liverRequest\x12\x1e\n\x04open\x18\x01 \x01(\x0b\x32\x0e.relay.v1.OpenH\x00\x12\"\n\x06settle\x18\x02 \x01(\x0b\x32\x10.relay.v1.SettleH\x00\x12 \n\x05\x64rain\x18\x03 \x01(\x0b\x32\x0f.relay.v1.DrainH\x00\x42\t\n\x07message\"\xe7\x01\n\x0f\x44\x65liverResponse\x12\"\n\x06opened\x18\x01 \x01(\x0b\x32\x10.relay.v1.OpenedH\x00\x12-\n\ndeliveries\x18\x02 \x01(\x0b\x32\x17.relay.v1.DeliveryBatchH\x00\x12&\n\x08problems\x18\x03 \x01(\x0b\x32\x12.relay.v1.ProblemsH\x00\x12 \n\x05\x64rain\x18\x04 \x01(\x0b\x32\x0f.relay.v1.DrainH\x00\x12,\n\x07\x63olumns\x18\x05 \x01(\x0b\x32\x19.relay.v1.DeliveryColumnsH\x00\x42\t\n\x07message\"\x9f\x01\n\x04Open\x12\x0e\n\x06topics\x18\x01 \x03(\t\x12\x17\n\x0fmax_outstanding\x18\x02 \x01(\x05\x12\x18\n\x10slow_outstanding\x18\x03 \x01(\x05\x12\x0f\n\x07\x63olumns\x18\x04 \x01(\x08\x12\x16\n\x0eheader_columns\x18\x05 \x01(\x08\x12+\n\x08handlers\x18\x06 \x03(\x0b\x32\x19.relay.v1.HandlerSettings\"\x86\x01\n\x0fHandlerSettings\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x14\n\x0cmax_attempts\x18\x02 \x01(\x05\x12\"\n\x07\x62\x61\x63koff\x18\x03 \x01(\x0b\x32\x11.relay.v1.Backoff\x12*\n\x07timeout\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\"q\n\x07\x42\x61\x63koff\x12*\n\x07initial\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x12\n\nmultiplier\x18\x02 \x01(\x01\x12&\n\x03max\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\"K\n\x06Opened\x12\x14\n\x0c\x61\x63knowledged\x18\x01 \x01(\x08\x12+\n\x08handlers\x18\x02 \x03(\x0b\x32\x19.relay.v1.HandlerSettings\"\x07\n\x05\x44rain\"7\n\rDeliveryBatch\x12&\n\ndeliveries\x18\x01 \x03(\x0b\x32\x12.relay.v1.Delivery\"\xeb\x02\n\x08\x44\x65livery\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08timer_id\x18\x02 \x01(\t\x12\x0f\n\x07payload\x18\x03 \x01(\x0c\x12\x30\n\x07headers\x18\x04 \x03(\x0b\x32\x1f.relay.v1.Delivery.HeadersEntry\x12\x14\n\x0c\x63ontent_type\x18\x05 \x01(\t\x12,\n\x08\x64ue_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1c\n\x14\x64ue_time_approximate\x18\x07 \x01(\x08\x12\x0f\n\x07\x61ttempt\x18\x08 \x01(\r\x12\x32\n\x0elease_deadline\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x15\n\roccurrence_id\x18\n \x01(\t\x12\r\n\x05token\x18\x0b \x01(\x0c\x1a.\n\x0cHeadersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xe0\x02\n\x0f\x44\x65liveryColumns\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\ttimer_ids\x18\x02 \x03(\t\x12\x10\n\x08payloads\x18\x03 \x03(\x0c\x12\x14\n\x0c\x64ue_times_us\x18\x04 \x03(\x03\x12\x10\n\x08\x61ttempts\x18\x05 \x03(\r\x12\x1a\n\x12lease_deadlines_us\x18\x06 \x03(\x03\x12\x16\n\x0eoccurrence_ids\x18\x07 \x03(\t\x12\x0e\n\x06tokens\x18\x08 \x03(\x0c\x12\x37\n\x07headers\x18\t \x03(\x0b\x32&.relay.v1.DeliveryColumns.HeadersEntry\x12\x14\n\x0c\x63ontent_type\x18\n \x01(\t\x12.\n\x0eheader_columns\x18\x0b \x03(\x0b\x32\x16.relay.v1.HeaderColumn\x1a.\n\x0cHeadersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"=\n\x0cHeaderColumn\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06values\x18\x02 \x03(\t\x12\x0f\n\x07without\x18\x03 \x03(\r\"[\n\x06Settle\x12\x10\n\x08received\x18\x01 \x03(\x0c\x12)\n\x0bsettlements\x18\x02 \x03(\x0b\x32\x14.relay.v1.Settlement\x12\x14\n\x0c\x61\x63knowledged\x18\x03 \x03(\x0c\"\xcf\x01\n\nSettlement\x12\r\n\x05token\x18\x01 \x01(\x0c\x12\"\n\x07outcome\x18\x02 \x01(\x0e\x32\x11.relay.v1.Outcome\x12.\n\x0bretry_after\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x16\n\tretryable\x18\x05 \x01(\x08H\x00\x88\x01\x01\x12(\n\nreschedule\x18\x06 \x01(\x0b\x32\x14.relay.v1.RescheduleB\x0c\n\n_retryable\"\x92\x01\n\nReschedule\x12.\n\x08\x64ue_time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00\x12*\n\x05\x64\x65lay\x18\x02 \x01(\x0b\x32\x19.google.protobuf.DurationH\x00\x12\x14\n\x07payload\x18\x03 \x01(\x0cH\x01\x88\x01\x01\x42\x06\n\x04whenB\n\n\x08_payload\"/\n\x08Problems\x12#\n\x08problems\x18\x01 \x03(\x0b\x32\x11.relay.v1.Problem\"R\n\x07Problem\x12\r\n\x05token\x18\x01 \x01(\x0c\x12\'\n\x06reason\x18\x02 \x01(\x0e\x32\x17.relay.v1.ProblemReason\x12\x0f\n\x07message\x18\x03 \x01(\t*\x85\x01\n\x07Outcome\x12\x17\n\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x0f\n\x0bOUTCOME_ACK\x10\x01\x12\x10\n\x0cOUTCOME_NACK\x10\x02\x12\x12\n\x0eOUTCOME_REJECT\x10\x03\x12\x12\n\x0eOUTCOME_EXTEND\x10\x04\x12\x16\n\x12OUTCOME_RESCHEDULE\x10\x05*\xbe\x01\n\rProblemReason\x12\x1e\n\x1aPROBLEM_REASON_UNSPECIFIED\x10\x00\x12 \n\x1cPROBLEM_REASON_UNKNOWN_TOKEN\x10\x01\x12\x1c\n\x18PROBLEM_REASON_DUPLICATE\x10\x02\x12\x18\n\x14PROBLEM_REASON_STALE\x10\x03\x12\x17\n\x13PROBLEM_REASON_GONE\x10\x04\x12\x1a\n\x16PROBLEM_REASON_INVALID\x10\x05\x32U\n\x0f\x44\x65liveryService\x12\x42\n\x07\x44\x65liver\x12\x18.relay.v1.DeliverRequest\x1a\x19.relay.v1.DeliverResponse(\x01\x30\x01\x42\x36\n\x08relay.v1P\x01Z\x1drelay-timers/relay/v1;relayv1\xaa\x02\x08Relay.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,42 +38,46 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DELIVERY_HEADERSENTRY']._serialized_options = b'8\001'
   _globals['_DELIVERYCOLUMNS_HEADERSENTRY']._loaded_options = None
   _globals['_DELIVERYCOLUMNS_HEADERSENTRY']._serialized_options = b'8\001'
-  _globals['_OUTCOME']._serialized_start=2060
-  _globals['_OUTCOME']._serialized_end=2193
-  _globals['_PROBLEMREASON']._serialized_start=2196
-  _globals['_PROBLEMREASON']._serialized_end=2386
+  _globals['_OUTCOME']._serialized_start=2403
+  _globals['_OUTCOME']._serialized_end=2536
+  _globals['_PROBLEMREASON']._serialized_start=2539
+  _globals['_PROBLEMREASON']._serialized_end=2729
   _globals['_DELIVERREQUEST']._serialized_start=111
   _globals['_DELIVERREQUEST']._serialized_end=240
   _globals['_DELIVERRESPONSE']._serialized_start=243
   _globals['_DELIVERRESPONSE']._serialized_end=474
-  _globals['_OPEN']._serialized_start=476
-  _globals['_OPEN']._serialized_end=590
-  _globals['_OPENED']._serialized_start=592
-  _globals['_OPENED']._serialized_end=622
-  _globals['_DRAIN']._serialized_start=624
-  _globals['_DRAIN']._serialized_end=631
-  _globals['_DELIVERYBATCH']._serialized_start=633
-  _globals['_DELIVERYBATCH']._serialized_end=688
-  _globals['_DELIVERY']._serialized_start=691
-  _globals['_DELIVERY']._serialized_end=1054
-  _globals['_DELIVERY_HEADERSENTRY']._serialized_start=1008
-  _globals['_DELIVERY_HEADERSENTRY']._serialized_end=1054
-  _globals['_DELIVERYCOLUMNS']._serialized_start=1057
-  _globals['_DELIVERYCOLUMNS']._serialized_end=1409
-  _globals['_DELIVERYCOLUMNS_HEADERSENTRY']._serialized_start=1008
-  _globals['_DELIVERYCOLUMNS_HEADERSENTRY']._serialized_end=1054
-  _globals['_HEADERCOLUMN']._serialized_start=1411
-  _globals['_HEADERCOLUMN']._serialized_end=1472
-  _globals['_SETTLE']._serialized_start=1474
-  _globals['_SETTLE']._serialized_end=1565
-  _globals['_SETTLEMENT']._serialized_start=1568
-  _globals['_SETTLEMENT']._serialized_end=1775
-  _globals['_RESCHEDULE']._serialized_start=1778
-  _globals['_RESCHEDULE']._serialized_end=1924
-  _globals['_PROBLEMS']._serialized_start=1926
-  _globals['_PROBLEMS']._serialized_end=1973
-  _globals['_PROBLEM']._serialized_start=1975
-  _globals['_PROBLEM']._serialized_end=2057
-  _globals['_DELIVERYSERVICE']._serialized_start=2388
-  _globals['_DELIVERYSERVICE']._serialized_end=2473
+  _globals['_OPEN']._serialized_start=477
+  _globals['_OPEN']._serialized_end=636
+  _globals['_HANDLERSETTINGS']._serialized_start=639
+  _globals['_HANDLERSETTINGS']._serialized_end=773
+  _globals['_BACKOFF']._serialized_start=775
+  _globals['_BACKOFF']._serialized_end=888
+  _globals['_OPENED']._serialized_start=890
+  _globals['_OPENED']._serialized_end=965
+  _globals['_DRAIN']._serialized_start=967
+  _globals['_DRAIN']._serialized_end=974
+  _globals['_DELIVERYBATCH']._serialized_start=976
+  _globals['_DELIVERYBATCH']._serialized_end=1031
+  _globals['_DELIVERY']._serialized_start=1034
+  _globals['_DELIVERY']._serialized_end=1397
+  _globals['_DELIVERY_HEADERSENTRY']._serialized_start=1351
+  _globals['_DELIVERY_HEADERSENTRY']._serialized_end=1397
+  _globals['_DELIVERYCOLUMNS']._serialized_start=1400
+  _globals['_DELIVERYCOLUMNS']._serialized_end=1752
+  _globals['_DELIVERYCOLUMNS_HEADERSENTRY']._serialized_start=1351
+  _globals['_DELIVERYCOLUMNS_HEADERSENTRY']._serialized_end=1397
+  _globals['_HEADERCOLUMN']._serialized_start=1754
+  _globals['_HEADERCOLUMN']._serialized_end=1815
+  _globals['_SETTLE']._serialized_start=1817
+  _globals['_SETTLE']._serialized_end=1908
+  _globals['_SETTLEMENT']._serialized_start=1911
+  _globals['_SETTLEMENT']._serialized_end=2118
+  _globals['_RESCHEDULE']._serialized_start=2121
+  _globals['_RESCHEDULE']._serialized_end=2267
+  _globals['_PROBLEMS']._serialized_start=2269
+  _globals['_PROBLEMS']._serialized_end=2316
+  _globals['_PROBLEM']._serialized_start=2318
+  _globals['_PROBLEM']._serialized_end=2400
+  _globals['_DELIVERYSERVICE']._serialized_start=2731
+  _globals['_DELIVERYSERVICE']._serialized_end=2816
 # @@protoc_insertion_point(module_scope)

@@ -66,24 +66,50 @@ class DeliverResponse(_message.Message):
     def __init__(self, opened: _Optional[_Union[Opened, _Mapping]] = ..., deliveries: _Optional[_Union[DeliveryBatch, _Mapping]] = ..., problems: _Optional[_Union[Problems, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ..., columns: _Optional[_Union[DeliveryColumns, _Mapping]] = ...) -> None: ...
 
 class Open(_message.Message):
-    __slots__ = ("topics", "max_outstanding", "slow_outstanding", "columns", "header_columns")
+    __slots__ = ("topics", "max_outstanding", "slow_outstanding", "columns", "header_columns", "handlers")
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     MAX_OUTSTANDING_FIELD_NUMBER: _ClassVar[int]
     SLOW_OUTSTANDING_FIELD_NUMBER: _ClassVar[int]
     COLUMNS_FIELD_NUMBER: _ClassVar[int]
     HEADER_COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    HANDLERS_FIELD_NUMBER: _ClassVar[int]
     topics: _containers.RepeatedScalarFieldContainer[str]
     max_outstanding: int
     slow_outstanding: int
     columns: bool
     header_columns: bool
-    def __init__(self, topics: _Optional[_Iterable[str]] = ..., max_outstanding: _Optional[int] = ..., slow_outstanding: _Optional[int] = ..., columns: bool = ..., header_columns: bool = ...) -> None: ...
+    handlers: _containers.RepeatedCompositeFieldContainer[HandlerSettings]
+    def __init__(self, topics: _Optional[_Iterable[str]] = ..., max_outstanding: _Optional[int] = ..., slow_outstanding: _Optional[int] = ..., columns: bool = ..., header_columns: bool = ..., handlers: _Optional[_Iterable[_Union[HandlerSettings, _Mapping]]] = ...) -> None: ...
+
+class HandlerSettings(_message.Message):
+    __slots__ = ("topic", "max_attempts", "backoff", "timeout")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    MAX_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    BACKOFF_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    max_attempts: int
+    backoff: Backoff
+    timeout: _duration_pb2.Duration
+    def __init__(self, topic: _Optional[str] = ..., max_attempts: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class Backoff(_message.Message):
+    __slots__ = ("initial", "multiplier", "max")
+    INITIAL_FIELD_NUMBER: _ClassVar[int]
+    MULTIPLIER_FIELD_NUMBER: _ClassVar[int]
+    MAX_FIELD_NUMBER: _ClassVar[int]
+    initial: _duration_pb2.Duration
+    multiplier: float
+    max: _duration_pb2.Duration
+    def __init__(self, initial: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., multiplier: _Optional[float] = ..., max: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class Opened(_message.Message):
-    __slots__ = ("acknowledged",)
+    __slots__ = ("acknowledged", "handlers")
     ACKNOWLEDGED_FIELD_NUMBER: _ClassVar[int]
+    HANDLERS_FIELD_NUMBER: _ClassVar[int]
     acknowledged: bool
-    def __init__(self, acknowledged: bool = ...) -> None: ...
+    handlers: _containers.RepeatedCompositeFieldContainer[HandlerSettings]
+    def __init__(self, acknowledged: bool = ..., handlers: _Optional[_Iterable[_Union[HandlerSettings, _Mapping]]] = ...) -> None: ...
 
 class Drain(_message.Message):
     __slots__ = ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import json
+from contextvars import ContextVar
 from datetime import datetime
 from typing import Any
 
@@ -12,6 +13,19 @@ from relay.client.arguments import Seconds
 from relay.client.errors import DeliveryLost
 from relay.client.handling import settlements
 from relay.client.handling.lease import DeliveryLease, Sent
+
+CURRENT: ContextVar[Delivery] = ContextVar("relay_delivery")
+"""The delivery that is being handled."""
+
+
+def current_delivery() -> Delivery | None:
+    """Return the delivery whose handler runs here: in the handler, what it calls, and its middleware, also in
+    a plain handler's thread and in tasks that it starts. None elsewhere.
+
+    >>> current_delivery() is None
+    True
+    """
+    return CURRENT.get(None)
 
 
 class AckPolicy(enum.Enum):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from relay.client.errors import AlreadySettled, DeliveryLost
@@ -38,13 +39,17 @@ class Stream(Protocol):
 class DeliveryLease:
     """One delivery on its way through the client: its message, its token, its end."""
 
-    __slots__ = ("_given_back", "_lost", "message", "settled", "stream", "token")
+    __slots__ = ("_given_back", "_lost", "message", "on_extend", "outcome", "settled", "stream", "token")
 
     def __init__(self, message: pb.Delivery | Row, stream: Stream) -> None:
         self.message = message
         self.token = message.token
         self.stream = stream
         self.settled = False
+        self.outcome: pb.Settlement | None = None
+        """How it was settled, if it is."""
+        self.on_extend: Callable[[], None] | None = None
+        """Called with each EXTEND."""
         self._lost = False
         self._given_back = False
 
@@ -68,7 +73,10 @@ class DeliveryLease:
         sent = self.stream.settle(self.token, settlement)
         if sent is None:
             raise DeliveryLost(f"{self} was lost: its stream ended")
-        self.settled = settlement is not settlements.EXTEND
+        if settlement is not settlements.EXTEND:
+            self.settled, self.outcome = True, settlement
+        elif self.on_extend is not None:
+            self.on_extend()
         return sent
 
     def give_back(self) -> None:

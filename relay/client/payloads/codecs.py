@@ -59,6 +59,10 @@ class Codec(Generic[_T]):
         """Return the value."""
         raise NotImplementedError
 
+    def json_schema(self) -> dict[str, Any]:
+        """Return the JSON schema of a payload; empty where anything goes. Raises what the library raises."""
+        return {}
+
     def _write(self, value: _T) -> bytes:
         """Return the payload. Raises what the library raises."""
         raise NotImplementedError
@@ -86,6 +90,9 @@ class _Text(Codec[str]):
             pass
         raise Unfit("it is not UTF-8")
 
+    def json_schema(self) -> dict[str, Any]:
+        return {"type": "string"}
+
     def _write(self, value: str) -> bytes:
         return value.encode()
 
@@ -93,6 +100,9 @@ class _Text(Codec[str]):
 class _Dict(Codec[dict[str, Any]]):
     def decode(self, payload: bytes) -> dict[str, Any]:
         return parse_object(payload)
+
+    def json_schema(self) -> dict[str, Any]:
+        return {"type": "object"}
 
     def _write(self, value: dict[str, Any]) -> bytes:
         return write_object(value)
@@ -106,6 +116,7 @@ class _Struct(Codec[_T]):
         self._errors = msgspec.ValidationError, msgspec.DecodeError
         self._decoder = msgspec.json.Decoder(kind)
         self._encode = msgspec.json.encode
+        self._kind = kind
 
     def decode(self, payload: bytes) -> _T:
         wrong, malformed = self._errors
@@ -118,6 +129,12 @@ class _Struct(Codec[_T]):
         else:
             return value
         raise Unfit(words)
+
+    def json_schema(self) -> dict[str, Any]:
+        import msgspec
+
+        schema: dict[str, Any] = msgspec.json.schema(self._kind)
+        return schema
 
     def _write(self, value: _T) -> bytes:
         payload: bytes = self._encode(value)
@@ -143,6 +160,9 @@ class _Pydantic(Codec[_T]):
         except self._wrong as error:
             words = self._words(error)
         raise Unfit(words)
+
+    def json_schema(self) -> dict[str, Any]:
+        return self._adapter.json_schema()
 
     def _write(self, value: _T) -> bytes:
         return self._adapter.dump_json(value, by_alias=True, warnings=False)

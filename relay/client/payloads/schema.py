@@ -48,6 +48,11 @@ class Schema(Generic[_T]):
         """The type's name."""
         return self._codec.name
 
+    def json_schema(self) -> dict[str, Any]:
+        """Return the JSON schema of a payload; empty where anything goes. Raises what the type's library
+        raises for one that has none."""
+        return self._codec.json_schema()
+
     def upcast(self, version: int, upcaster: Upcaster) -> None:
         """Note how a JSON object of `version` becomes one of the next. Raises `InvalidArgument`, or
         `UsageError` if that is known already."""

@@ -13,8 +13,8 @@ import grpc
 import grpc.aio
 
 from relay.client.connection_log import shown
-from relay.client.errors import UsageError
-from relay.client.handling.handlers import Handlers
+from relay.client.errors import InvalidArgument, UsageError
+from relay.client.handling.handlers import Handlers, Registration
 from relay.client.push.health import HealthService
 from relay.client.push.push_calls import BatchCall, Context, SingleCall
 from relay.client.push.push_places import PushCall, PushPlace
@@ -67,6 +67,18 @@ class PushHandlers(Handlers):
     def topic(self, name: str, of: type[_T], *, version: int = 1) -> HandledTopic[_T]:
         """Name a topic whose payloads have a type, to register its handler; see `RelayClient.topic`."""
         return HandledTopic(self, name, of, version)
+
+    def register(self, registration: Registration) -> None:
+        """See `Handlers.register`. Raises `InvalidArgument` for what the relay's own settings say of a topic
+        that is pushed."""
+        for name in ("max_attempts", "backoff"):
+            if getattr(registration, name) is not None:
+                raise InvalidArgument(
+                    f"{name} has no effect where the relay dials: set retry in the relay's settings of topic "
+                    f"{registration.topic!r}",
+                    field=name,
+                )
+        super().register(registration)
 
     def add_to(self, server: grpc.aio.Server) -> None:
         """Serve the handlers on a server of your own, beside your own services and health.

@@ -27,7 +27,7 @@ class PushPlace:
         self.is_async = registration.is_async
         self.is_manual = registration.ack_policy is AckPolicy.MANUAL
         self.handling = Invocation(registration)
-        self.workers = Workers(self.handling.handle, registration.concurrency, self._begin_waiting)
+        self.workers = Workers(self.handling.handle, registration.places, self._begin_waiting)
         self._waiting: deque[tuple[PushCall, DeliveryLease]] = deque()
         self._closed = False
 

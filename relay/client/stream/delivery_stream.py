@@ -39,7 +39,7 @@ class DeliveryStream:
         registration: Registration,
         call: DeliverCall,
         workers: Workers,
-        on_opened: Callable[[], None],
+        on_opened: Callable[[pb.Opened], None],
     ) -> None:
         self._topic = registration.topic
         self._call = call
@@ -54,6 +54,7 @@ class DeliveryStream:
         self._idle = asyncio.Event()
         self._idle.set()
         self.opened = False
+        asked = registration.asked
         self._outbox.put(
             pb.DeliverRequest(
                 open=pb.Open(
@@ -62,6 +63,7 @@ class DeliveryStream:
                     slow_outstanding=registration.slow_outstanding,
                     columns=True,
                     header_columns=True,
+                    handlers=[] if asked is None else [asked],
                 )
             )
         )
@@ -153,7 +155,7 @@ class DeliveryStream:
                 case "opened":
                     self.opened = True
                     self._reads_acknowledged = response.opened.acknowledged
-                    self._on_opened()
+                    self._on_opened(response.opened)
                 case "drain":
                     _log.info("relay drains: topic=%s", self._topic)
                     self.drain(tell=False)

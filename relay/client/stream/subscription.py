@@ -13,8 +13,10 @@ from relay.client.connection_log import ConnectionLog
 from relay.client.errors import CallError
 from relay.client.handling.handlers import Registration
 from relay.client.handling.invocation import Invocation
+from relay.client.handling.options import shortfall
 from relay.client.handling.workers import Workers
 from relay.client.stream.delivery_stream import DeliveryStream
+from relay.v1 import delivery_service_pb2 as pb
 
 _log = logging.getLogger("relay.client")
 FATAL = frozenset(
@@ -43,12 +45,14 @@ class Subscription:  # see 0011
         self._wire = wire
         self._lines = lines
         self._handling = Invocation(registration)
-        self._workers = Workers(self._handling.handle, registration.concurrency, self._on_free)
+        self._workers = Workers(self._handling.handle, registration.places, self._on_free)
         self._backoff = RetryBackoff(_FIRST_PAUSE, _LONGEST_PAUSE)
         self._session: DeliveryStream | None = None
         self._known_until: float | None = None
         """The event loop's time at which the patience for another token ends; None before the first open."""
         self._stopping = asyncio.Event()
+        self._told = ""
+        """What of the handler's wishes does not hold, as it was logged last."""
         self.opened = asyncio.Event()
         """Set while the stream is open."""
 
@@ -123,7 +127,12 @@ class Subscription:  # see 0011
         if self._session is not None:
             self._session.wake()
 
-    def _on_opened(self) -> None:
+    def _on_opened(self, answer: pb.Opened) -> None:
+        asked = self._registration.asked
+        short = "" if asked is None else shortfall(asked, answer)
+        if short and short != self._told:
+            _log.warning("the handler's settings do not all hold: topic=%s: %s", self.topic, short)
+        self._told = short
         self._backoff.reset()
         self.opened.set()
         self._lines.opened(self.topic)

@@ -13,8 +13,9 @@ from relay.client.handling.reported_problems import TokenBook
 from relay.client.testing.records import Delivered, Outcome
 from relay.client.testing.service import MemoryState, at_once
 from relay.core.errors import InvalidField
-from relay.core.instants import micros
-from relay.core.outcomes import Ending, Extension, Settled, Settlement, Verb, Verdict
+from relay.core.instants import SECOND, micros
+from relay.core.outcomes import Ending, Extension, Settled, Settlement, Verb, Verdict, spent
+from relay.core.policy import HandlerPolicy, RetryPolicy
 from relay.engine.delivery.leases import Lease as Claimed
 from relay.v1 import delivery_service_pb2 as pb
 
@@ -40,13 +41,22 @@ class HeldDelivery:
     closed = False
     ended = False
 
-    def __init__(self, state: MemoryState, claimed: Claimed, book: TokenBook, *, pushed: bool) -> None:
+    def __init__(
+        self,
+        state: MemoryState,
+        claimed: Claimed,
+        book: TokenBook,
+        asked: pb.HandlerSettings | None,
+        *,
+        pushed: bool,
+    ) -> None:
         self.topic = claimed.topic
         self.nonce = claimed.nonce
         self.book = book
         self.deadline = claimed.deadline_time
         self.lease = DeliveryLease(frames.deliveries([claimed]).deliveries[0], self)
         self._state = state
+        self._handler = state.policy.narrowed(_read(asked))
         self.silent_until = self._silence_ends()
         self._timer = claimed.timer
         self._pushed = pushed
@@ -98,7 +108,10 @@ class HeldDelivery:
 
     def _write(self, ending: Ending) -> None:
         store, policy, attempt = self._state.store, self._state.policy, self.lease.message.attempt
-        ending = ending.of(self._timer, lambda: policy.retry.delay(attempt, LONGEST))
+        if ending.verb is Verb.NACK and 0 < self._handler.max_attempts <= attempt:
+            ending = spent(ending.error)
+        retry = self._handler.backoff or policy.retry
+        ending = ending.of(self._timer, lambda: retry.delay(attempt, LONGEST))
         settlement = Settlement(self.nonce, ending, [self._timer.timer_id])
         (settled,) = at_once(store.settle(self.topic, [settlement], limits=policy.limits))
         if settled in _PROBLEMS:
@@ -133,3 +146,15 @@ class HeldDelivery:
 
     def _silence_ends(self) -> int:
         return self._state.clock + micros(self._state.policy.delivery_timeout)
+
+
+def _read(asked: pb.HandlerSettings | None) -> HandlerPolicy:
+    if asked is None:
+        return HandlerPolicy()
+    wait = asked.backoff
+    backoff = RetryPolicy(
+        initial=times.length("initial", wait.initial) / SECOND,
+        multiplier=wait.multiplier,
+        max=times.length("max", wait.max) / SECOND,
+    )
+    return HandlerPolicy(asked.max_attempts, backoff if asked.HasField("backoff") else None)

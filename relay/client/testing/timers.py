@@ -115,7 +115,7 @@ class MemoryTimers:
                     self._keep_leases()
                     continue
                 _, topic = min(heads)
-                if (held := self._claim(topic, pushed=registrations[topic][1])) is not None:
+                if (held := self._claim(topic, *registrations[topic])) is not None:
                     return held
 
     def _tick(self) -> None:
@@ -137,7 +137,7 @@ class MemoryTimers:
             if held.deadline > clock or (clock < held.silent_until and held.renew())
         ]
 
-    def _claim(self, topic: str, *, pushed: bool) -> HeldDelivery | None:
+    def _claim(self, topic: str, registration: Registration, pushed: bool) -> HeldDelivery | None:
         """Claim the first timer; return None if it died of that."""
         store, policy = self._state.store, self._state.policy
         nonce, lease = self._nonce(), micros(policy.lease_ttl)
@@ -158,7 +158,7 @@ class MemoryTimers:
             epoch=0.0,
         )
         book = self._books.setdefault(topic, TokenBook(topic))
-        held = HeldDelivery(self._state, claimed, book, pushed=pushed)
+        held = HeldDelivery(self._state, claimed, book, registration.asked, pushed=pushed)
         held.renew()  # the receipt: a renewal with a flag, after which a lapse counts
         self._held.append(held)
         book.add(held.lease)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from random import random
 
-from relay.core.outcomes import Ending, Reason, Verb
+from relay.core.outcomes import Ending, Reason, Verb, spent
 from relay.core.pacing import Jitter
 from relay.core.policy import TopicPolicy
 from relay.core.timers import Claim
@@ -227,6 +227,10 @@ class Dispatcher:
         alike: dict[tuple[Leases, int | None], list[int]] = {}
         for lease in released:
             leases, place = lease
+            if leases.received[place] and lease.last:
+                ending = spent("the delivery ended without an outcome")
+                self._settler.settle(EndedLeases.of(leases, [place], ending))
+                continue
             wait = self.wait(lease) if leases.received[place] else None
             alike.setdefault((leases, wait), []).append(place)
         for (leases, wait), places in alike.items():
@@ -242,7 +246,9 @@ class Dispatcher:
 
     def wait(self, lease: Lease) -> int:
         """Return the microseconds until a timer whose delivery has failed is delivered again."""
-        return self._policy(lease.topic).retry.delay(lease.attempt, self._jitter())
+        handler = lease.leases.handler
+        backoff = handler.backoff if handler is not None else None
+        return (backoff or self._policy(lease.topic).retry).delay(lease.attempt, self._jitter())
 
     def _bury(self, lease: Lease) -> None:
         """Reject a timer whose id is not UTF-8, since no application can be given its name: it is dead."""

@@ -18,7 +18,7 @@ from relay.core.ports import MAX_PER_CALL, Places, SourceOf
 from relay.engine.clock import Clock
 from relay.engine.delivery.dispatcher import Dispatcher
 from relay.engine.delivery.leases import Lease
-from relay.engine.delivery.session import Session
+from relay.engine.delivery.session import GRACE, Session
 from relay.engine.delivery.settler_lane import PROBLEMS
 from relay.engine.lanes import Lanes
 from relay.engine.redis_health import RedisHealth
@@ -170,7 +170,10 @@ class LeaseKeeper:
     def extend(self, lease: Lease) -> None:
         """Note that the application is still at work: renew now, and let `delivery_timeout` start over."""
         lease.received = True
-        lease.silent_until = self._clock.now() + self._policy(lease.topic).lifetime
+        lifetime, handler = self._policy(lease.topic).lifetime, lease.leases.handler
+        if handler is not None and handler.timeout:
+            lifetime = min(lifetime, handler.timeout + GRACE)
+        lease.silent_until = self._clock.now() + lifetime
         self._urgent.add(lease.token)
         self._wakeup.set()
 
@@ -193,7 +196,7 @@ class LeaseKeeper:
         wanted: set[bytes] = set()
         for session, lease in self._dispatcher.leases():
             if lease.lost or self.last_tick >= lease.silent_until:
-                if self.last_tick >= lease.deadline:
+                if self.last_tick >= lease.deadline or (lease.received and lease.last and not lease.lost):
                     over.setdefault(session, []).append(lease)
             elif lease.token in self._urgent or self._aged(lease):
                 wanted.add(lease.token)
@@ -222,6 +225,9 @@ class LeaseKeeper:
 
     def _give_up(self, session: Session, leases: list[Lease]) -> None:
         silent: Counter[str] = Counter()
+        # While the lease holds, the last attempt can still be the timer's end.
+        last = [each for each in leases if each.last and each.received and self.last_tick < each.deadline]
+        self._dispatcher.release(last)
         for lease in leases:
             if lease.trace is not None:
                 lease.trace.end("lost" if lease.lost else "silent")

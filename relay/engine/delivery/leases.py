@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, overload
 
 from relay.core.batch import at
 from relay.core.partitions import topic_of
+from relay.core.policy import HandlerPolicy
 from relay.core.timers import ClaimedTimer, ClaimedTimers, content_size
 
 if TYPE_CHECKING:  # the client's testing borrows leases, and must not load OpenTelemetry by that
@@ -34,7 +35,7 @@ class Leases(Sequence["Lease"]):
     gone while the delivery was under way. `traces` are the spans of traced deliveries, by their places.
     `sent_at` is the instant of the engine's clock at which they went out, 0.0 until then. `sizes` are the
     approximate bytes of each content. The payloads are dropped once they are written to a stream, or with
-    their lease.
+    their lease. `handler` is what the handler asks for to which they go.
     """
 
     topic: str
@@ -52,6 +53,7 @@ class Leases(Sequence["Lease"]):
     traces: dict[int, DeliveryTrace]
     sent: bool = False
     sent_at: float = 0.0
+    handler: HandlerPolicy | None = None
 
     @classmethod
     def of(
@@ -223,6 +225,12 @@ class Lease(_Place):
     def nonce(self) -> bytes:
         """What proves it: the timer's proof, or its claim's nonce where the timer has none."""
         return self.proof or self.leases.nonce
+
+    @property
+    def last(self) -> bool:
+        """Whether this is the last attempt that its handler allows."""
+        handler = self.leases.handler
+        return handler is not None and 0 < handler.max_attempts <= self.attempt
 
     @property
     def deadline_time(self) -> int:

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import chain
 
 from relay.core.loop.wakeup import Wakeup
+from relay.core.policy import HandlerPolicy
 from relay.engine.clock import Clock
 from relay.engine.delivery.leases import Lease, Leases, by_claim
 
@@ -40,6 +41,10 @@ QUICK = 0.2
 
 LIGHT = 16 << 20
 """Bytes of payloads and headers up to which the deliveries of a session are light."""
+
+
+GRACE = 5.0
+"""Seconds that an application has to say that a handler was too slow, before the relay finds that itself."""
 
 
 class Problem(Enum):
@@ -114,12 +119,19 @@ class Session:
     """
 
     def __init__(
-        self, topics: Iterable[str], max_outstanding: int, clock: Clock, slow_outstanding: int = 0
+        self,
+        topics: Iterable[str],
+        max_outstanding: int,
+        clock: Clock,
+        slow_outstanding: int = 0,
+        handlers: Mapping[str, HandlerPolicy] | None = None,
     ) -> None:
         self.topics = tuple(dict.fromkeys(topics))
         self.max_outstanding = max_outstanding
         self.slow_outstanding = slow_outstanding
         """0 means the same as `max_outstanding`."""
+        self.handlers = handlers or {}
+        """What the handlers of its topics ask for, those that do."""
         self.leases: dict[bytes, Lease] = {}
         self.reserved = 0
         """The places that are kept for claims under way; the dispatcher maintains it."""
@@ -190,6 +202,7 @@ class Session:
         """Deliver these leases, in order."""
         if not self.leases and self._lingers():
             self._earned = 0
+        leases.handler = self.handlers.get(leases.topic)
         for part in _parts(leases):
             self.leases.update(zip(part.tokens, part, strict=True))
             self._held += sum(part.sizes)
@@ -224,6 +237,9 @@ class Session:
                 leases, place = lease  # this is quicker than the lease's properties, and there are many
                 leases.received[place] = True
                 received.append(lease)
+                if leases.handler is not None and leases.handler.timeout:
+                    limit = self._clock.now() + leases.handler.timeout + GRACE
+                    lease.silent_until = min(lease.silent_until, limit)
         return received
 
     def end(self, tokens: Sequence[bytes]) -> dict[Leases, list[int]]:

@@ -1,0 +1,1 @@
+"""`relay app`: an application's processes, and what its module registers."""

@@ -1,0 +1,5 @@
+"""An application without a handler."""
+
+from relay.client import RelayClient
+
+client = RelayClient()
