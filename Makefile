@@ -108,15 +108,17 @@ test-pipeline: .venv-pipeline/classes.jsa ## The Spark pipeline: its types and i
 	@$(SPARK)/mypy --config-file tools/mypy_pipeline.toml
 	@$(SPARK)/python -m pytest -n $(SPARK_WORKERS) --dist=loadgroup tests/pipeline $(PYTEST)
 
-# OpenLineage's client, which brings an HTTP library of its own. No part of `make test`.
-.venv-orchestrators/stamp: tests/orchestrators/requirements.txt
+# Airflow and Dagster, which run the jobs of .venv-pipeline by its command; Jupyter for the notebook. Their own pins.
+.venv-orchestrators/stamp: tests/orchestrators/requirements.txt tests/orchestrators/constraints.txt
+	@test -n "$(PYTHON)"
+	@echo "Installing Airflow, Dagster and Jupyter with their pins into .venv-orchestrators …"
 	@test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
-	@$(@D)/bin/python -m pip install -q -r $<
+	@$(@D)/bin/python -m pip install -q -c tests/orchestrators/constraints.txt -r $<
 	@touch $@
 
 .PHONY: test-orchestrators
-test-orchestrators: .venv-pipeline/stamp .venv-orchestrators/stamp ## Events of the pipeline's jobs, read by OpenLineage's client; not in CI
-	@$(SPARK)/python -m pytest tests/orchestrators $(PYTEST)
+test-orchestrators: .venv-pipeline/classes.jsa .venv-orchestrators/stamp ## The examples for Airflow and Dagster, the notebook, and events of OpenLineage
+	@$(SPARK)/python -m pytest -n $(SPARK_WORKERS) tests/orchestrators $(PYTEST)
 
 .PHONY: bench-pipeline
 bench-pipeline: .venv-pipeline/stamp ## The pipeline beside the raw server, into docs/performance (BENCH='--quick')

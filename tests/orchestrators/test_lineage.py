@@ -9,7 +9,7 @@ import pytest
 
 from relay.pipeline.jobs.job import JobFailed, Summary
 from relay.pipeline.jobs.lineage import Datasets, Lineage, datasets, in_redis
-from tests.orchestrators.conftest import ORCHESTRATORS
+from tests.orchestrators.world import ORCHESTRATORS
 
 if TYPE_CHECKING:
     from pathlib import Path
