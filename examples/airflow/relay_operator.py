@@ -15,7 +15,7 @@ SUMMARY = "summary"
 """The XCom that has the job's figures, also if the task failed."""
 
 NEVER_AGAIN = (2, 5, 6)
-"""Wrong input, too many rejects, a figure that is not as expected: the same command would end the same way."""
+"""Wrong input, too many rejects, a figure that is not as expected: the same command ends the same way."""
 
 
 class RelayPipelineOperator(BaseOperator):
@@ -65,7 +65,7 @@ class RelayPipelineOperator(BaseOperator):
             self._process.terminate()
 
     def run_job(self) -> tuple[int, dict[str, Any], str]:
-        """Return the exit code, the summary (empty if the job ended before it had one), and what went wrong."""
+        """Return the exit code, the summary (empty if the job had none), and what went wrong."""
         expected = [word for each in self.expect for word in ("--expect", each)]
         command = [self.relay, "pipeline", *expected, *self.job, "--json"]
         env = {**os.environ, **(self.env or {})}

@@ -14,7 +14,7 @@ RETRY_SECONDS = float(os.environ.get("RETRY_SECONDS", "300"))
 EXPECTED = ("rejected<=1",)
 UNMET = 6
 NEVER_AGAIN = (2, 5)
-"""Wrong input, and too many rejects: the same command would end the same way."""
+"""Wrong input, and too many rejects: the same command ends the same way."""
 
 
 def relay_pipeline(*job: str, expect: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -24,7 +24,7 @@ def relay_pipeline(*job: str, expect: tuple[str, ...] = ()) -> dict[str, Any]:
     """
     expected = [word for each in expect for word in ("--expect", each)]
     command = [RELAY, "pipeline", *expected, *job, "--json"]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode not in (0, UNMET):
         said = done.stderr.rstrip().rpartition("\n")[2]
         again = done.returncode not in NEVER_AGAIN

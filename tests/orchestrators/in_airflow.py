@@ -3,12 +3,15 @@
 python in_airflow.py DAY=REDIS …    with the Python of .venv-orchestrators
 """
 
+from __future__ import annotations
+
 import json
 import os
 import sys
 import threading
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from airflow.dag_processing.dagbag import BundleDagBag
 from airflow.models.xcom import XComModel
@@ -18,7 +21,7 @@ from airflow.utils.session import create_session
 FOLDER = Path(os.environ["AIRFLOW__CORE__DAGS_FOLDER"])
 
 
-def told(run):
+def told(run: Any) -> dict[str, Any]:
     """The state of each task, how often it was tried, and what it left for others."""
     found = {}
     with create_session() as session:
@@ -29,7 +32,7 @@ def told(run):
     return {"state": run.state, "tasks": found}
 
 
-def killed(folder):
+def killed(folder: Path) -> list[int]:
     """The exit code of a job that its task has ended."""
     from relay_operator import RelayPipelineOperator
 
@@ -37,7 +40,8 @@ def killed(folder):
     endless.write_text("#!/bin/sh\necho it runs\nexec sleep 600\n")
     endless.chmod(0o755)
     operator = RelayPipelineOperator(task_id="killed", job=["sweep"], relay=str(endless))
-    begun, codes = threading.Event(), []
+    begun = threading.Event()
+    codes: list[int] = []
     operator.log.info = lambda *_: begun.set()
     thread = threading.Thread(target=lambda: codes.append(operator.run_job()[0]))
     thread.start()
@@ -47,7 +51,7 @@ def killed(folder):
     return codes
 
 
-def main():
+def main() -> None:
     initdb()
     bag = BundleDagBag(dag_folder=FOLDER, bundle_path=FOLDER, bundle_name="dags-folder")
     assert not bag.import_errors, bag.import_errors

@@ -3,15 +3,18 @@
 python in_dagster.py DAY=REDIS …    with the Python of .venv-orchestrators
 """
 
+from __future__ import annotations
+
 import json
 import os
 import sys
+from typing import Any
 
 import dagster as dg
 from reminders import defs, reminders
 
 
-def told(day):
+def told(day: str) -> dict[str, Any]:
     """How it ended, the metadata, the check, and how often it was tried."""
     result = dg.materialize([reminders], partition_key=day, raise_on_error=False)
     made = [event.materialization for event in result.get_asset_materialization_events()]

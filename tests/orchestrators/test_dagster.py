@@ -19,8 +19,8 @@ pytestmark = [pytest.mark.checkout, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
 def test_an_asset_has_each_days_timers(valkey: RunningServer, keyspace: Keyspace, tmp_path: Path) -> None:
-    """Accepted and rejected rows are its metadata, by field. A threshold that is not met fails its check; what
-    the same command would meet again is not retried, and a Redis that is away is."""
+    """Accepted and rejected rows are its metadata, by field. A threshold that is not met fails its check.
+    What the same command would meet again is not retried, and a Redis that is away is."""
     keyspace.allow("*reminders*")
     days = run("in_dagster.py", tmp_path, valkey.url)
 

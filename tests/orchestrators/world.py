@@ -6,14 +6,15 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.missing import skip
 from tests.pipeline.small_jvm import QUICK, STORED
 from tests.servers import free_port
 from tests.worlds.relay.processes import ROOT, environment
 
-ORCHESTRATORS = ROOT / ".venv-orchestrators" / "bin" / "python"
 RELAY = Path(sys.executable).with_name("relay")
 DUE = "2090-01-01T00:00:00Z"
 JAVA = QUICK.replace("-XX:+UseSerialGC ", "")
@@ -22,6 +23,12 @@ SMALL = "spark.sql.shuffle.partitions 2\nspark.default.parallelism 2\nspark.mast
 
 GOOD, BAD, DOWN, ABSENT = "2026-01-02", "2026-01-03", "2026-01-04", "2026-01-05"
 """Days: one row of three is refused; two are; nobody answers as Redis; there is no file."""
+
+
+def python() -> str:
+    """The Python of .venv-orchestrators."""
+    path = ROOT / ".venv-orchestrators" / "bin" / "python"
+    return str(path) if path.exists() else skip("Airflow", "make .venv-orchestrators/stamp")
 
 
 def run(program: str, folder: Path, redis: str) -> dict[str, Any]:
@@ -34,9 +41,14 @@ def run(program: str, folder: Path, redis: str) -> dict[str, Any]:
         (exports / f"{day}.csv").write_text("\n".join(("timer_id,due_time", *lines)) + "\n")
     away = f"redis://127.0.0.1:{free_port()}/0"
     days = [f"{GOOD}={redis}", f"{BAD}={redis}", f"{DOWN}={away}", f"{ABSENT}={redis}"]
+    return execute(program, days, folder, {**variables(folder), "EXPORTS": str(exports)})
+
+
+def execute(program: str, arguments: Sequence[str], folder: Path, env: Mapping[str, str]) -> dict[str, Any]:
+    """Have a program of this folder, in .venv-orchestrators, print what it has to tell, and return that."""
     done = subprocess.run(
-        [str(ORCHESTRATORS), str(Path(__file__).with_name(program)), *days],
-        env=variables(folder, exports),
+        [python(), str(Path(__file__).with_name(program)), *arguments],
+        env=env,
         cwd=folder,
         capture_output=True,
         text=True,
@@ -48,7 +60,7 @@ def run(program: str, folder: Path, redis: str) -> dict[str, Any]:
     return {name: told for each in found for name, told in each.items()}
 
 
-def variables(folder: Path, exports: Path) -> dict[str, str]:
+def variables(folder: Path) -> dict[str, str]:
     """Of the process that runs an example. Its jobs start a Spark of their own."""
     (folder / "spark").mkdir()
     (folder / "spark" / "spark-defaults.conf").write_text(SMALL)
@@ -59,13 +71,12 @@ def variables(folder: Path, exports: Path) -> dict[str, str]:
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
             "DAGSTER_HOME": "",
             "DAGSTER_DISABLE_TELEMETRY": "1",
-            "EXPORTS": str(exports),
             "PYTHONPATH": str(ROOT / "examples" / "dagster"),
             "RELAY_COMMAND": str(RELAY),
             "RETRY_SECONDS": "0",
             "SPARK_CONF_DIR": str(folder / "spark"),
             "SPARK_LOCAL_IP": "127.0.0.1",
             **({"JAVA_TOOL_OPTIONS": JAVA} if STORED else {}),
-            "PATH": f"{ORCHESTRATORS.parent}{os.pathsep}{os.environ['PATH']}",
+            "PATH": f"{RELAY.parent}{os.pathsep}{os.environ['PATH']}",
         }
     )
