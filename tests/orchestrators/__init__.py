@@ -1,1 +1,1 @@
-"""What reads the pipeline's events, by its own programs: `make test-orchestrators`."""
+"""What starts the pipeline's jobs and reads their events, by its own programs."""

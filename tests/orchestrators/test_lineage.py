@@ -9,7 +9,7 @@ import pytest
 
 from relay.pipeline.jobs.job import JobFailed, Summary
 from relay.pipeline.jobs.lineage import Datasets, Lineage, datasets, in_redis
-from tests.orchestrators.conftest import ORCHESTRATORS
+from tests.orchestrators.world import python
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -70,7 +70,7 @@ def test_their_client_reads_our_events(tmp_path: Path, monkeypatch: pytest.Monke
         told(Summary("schedule", counts={"written": 2, "rejected": 1, "cold": 3}))
     with pytest.raises(JobFailed), lineage.of("schedule", found):
         raise JobFailed("no room")
-    asked = [str(ORCHESTRATORS), "-W", "ignore", "-c", READ, str(file)]
+    asked = [python(), "-W", "ignore", "-c", READ, str(file)]
     done = subprocess.run(asked, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [

@@ -38,25 +38,27 @@ class Expectation:  # see 0118
         return cls(text.strip(), found[1], found[2], float(found[3]))
 
     def unmet(self, document: Mapping[str, Any]) -> str:
-        """Return what is wrong with a summary; empty if it is as expected. An unknown figure ends the
-        command."""
+        """Return what is wrong with a summary; empty if it is as expected, or if the figure has no value. An
+        unknown figure ends the command."""
         known = figures(document)
         if self.name not in known:
             fail(
                 f"--expect: {self.name} is not a figure of this job; there are {', '.join(known)}", BAD_INPUT
             )
         found = known[self.name]
-        if _HOLDS[self.sign](found, self.number):
+        if found is None or _HOLDS[self.sign](found, self.number):
             return ""
         return f"expected {self.text}, and {self.name} is {found:,}"
 
 
-def figures(document: Mapping[str, Any]) -> dict[str, float]:
-    """Return the numbers of a summary by name, those of a part such as `lateness` as `lateness.p99_us`."""
-    found: dict[str, float] = {}
+def figures(document: Mapping[str, Any]) -> dict[str, float | None]:
+    """Return the numbers of a summary by name, those of a part such as `lateness` as `lateness.p99_us`. The
+    lateness of no deliveries is None."""
+    found: dict[str, float | None] = {}
     for name, value in document.items():
         if isinstance(value, Mapping):
-            found |= {f"{name}.{part}": number for part, number in value.items() if _is_number(number)}
+            parts = ((part, number) for part, number in value.items() if number is None or _is_number(number))
+            found |= {f"{name}.{part}": number for part, number in parts}
         elif _is_number(value):
             found[name] = value
     return found

@@ -267,6 +267,8 @@ def job_errors() -> Generator[None, None, None]:
 def _figure(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_figure(part)}" for name, part in value.items() if part) or "none"
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 

@@ -36,7 +36,7 @@ def gather(
     each."""
     return ReportPage(
         verdict=verdict,
-        counts={**counts, **_totals(table("topics"))},
+        counts=counts,
         lateness=lateness,
         began=span[0],
         ended=span[1],
@@ -59,10 +59,16 @@ def _rows(table: DataFrame, most: int) -> list[dict[str, Any]]:
     return [row.asDict() for row in table.limit(most).collect()]
 
 
-def _totals(topics: DataFrame) -> dict[str, int]:
-    names = [name for name in tables.COUNTS if name in topics.columns]
-    found = topics.agg(*(f.coalesce(f.sum(name), f.lit(0)).alias(name) for name in names)).collect()
-    return found[0].asDict()
+def sums(topics: DataFrame, facts: DataFrame) -> dict[str, int]:
+    """Add up the table `topics`, and count the open timers that were overdue at the journal's end."""
+    names = [name for name in tables.COUNTS if name not in ("began", "ended")]
+    overdue = facts.where("fact = 'step' and name = 'overdue'").agg(_sum("count").alias("overdue"))
+    found = topics.agg(*(_sum(name).alias(name) for name in names)).join(overdue)
+    return found.collect()[0].asDict()
+
+
+def _sum(name: str) -> Column:
+    return f.coalesce(f.sum(name), f.lit(0))
 
 
 def _by_topic(verdicts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

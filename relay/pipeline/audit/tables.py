@@ -31,6 +31,13 @@ COUNTS = {
 }
 """The columns of a table, with the rules' names for them."""
 
+NOT_LATE: dict[str, int | None] = {
+    "lateness_count": 0,
+    **{f"{name.replace('.', '_')}_us": None for name, _ in PERCENTILES},
+    "max_us": None,
+}
+"""The percentiles where nothing was delivered."""
+
 PER_DECADE = 3
 """Buckets of the lateness histogram in each power of ten."""
 

@@ -12,12 +12,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from relay.core.audit.report import Promise
 from relay.core.errors import InvalidField
 from relay.core.partitions import topic_of
 from relay.pipeline.audit import gaps as audit_gaps
@@ -199,7 +199,8 @@ class _Run:
         for name, table in tables.items():
             self._replace(name, table)
         lateness = audit_tables.percentiles(lates, []).collect()  # one row
-        summary = self._summary(verdicts, lateness[0].asDict() if lateness else {})
+        sums = audit_gather.sums(self._table("topics"), facts)
+        summary = self._summary(verdicts, sums, lateness[0].asDict() if lateness else audit_tables.NOT_LATE)
         summary.counts |= self._lost(living)
         self._report(summary, verdicts, people.unread)
         return summary
@@ -230,15 +231,21 @@ class _Run:
             counts[f"lost_{name}"] = self.spark.read.parquet(files.at(name)).count()
         return counts
 
-    def _summary(self, verdicts: list[Judged], lateness: dict[str, Any]) -> Summary:
+    def _summary(
+        self, verdicts: list[Judged], sums: Mapping[str, int], lateness: Mapping[str, int | None]
+    ) -> Summary:
         verdict, worst = overall(verdicts)
         counts = {
             "topics": len(self.topics),
             "records": sum(topic.records for topic in self.topics.values()),
             "missing": sum(topic.missing for topic in self.topics.values()),
+            **worst,
+            **sums,
+            "breaks": sum(each.refuted for each in verdicts),
+            "early": sum(each.refuted for each in verdicts if each.promise is Promise.NEVER_EARLY),
         }
-        facts = {"verdict": verdict.value, "lateness": lateness, "out": self.files.root}
-        return Summary("audit", counts=counts | worst, facts=facts)
+        facts = {"verdict": verdict.value, "lateness": dict(lateness), "out": self.files.root}
+        return Summary("audit", counts=counts, facts=facts)
 
     def _table(self, name: str) -> DataFrame:
         return self.spark.read.format("delta").load(self.files.at(name))

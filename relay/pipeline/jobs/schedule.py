@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ from relay.pipeline.inputs.files_found import skipped
 from relay.pipeline.inputs.run_ids import MaxRejects, TooFewRows, checked, derived
 from relay.pipeline.inputs.sources import Source, rows_of
 from relay.pipeline.jobs.job import Bar, JobFailed, Summary, translated
-from relay.pipeline.rows.columns import OP, REJECTED, VERSION, ddl
+from relay.pipeline.rows.columns import OP, REJECTED, TIMER, VERSION, ddl
 from relay.pipeline.rows.new_timers import check
 from relay.pipeline.rows.packing import Group
 from relay.pipeline.rows.reading import PROVENANCE, REJECTS, Reading
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from pyspark.sql.pandas._typing import ArrowMapIterFunction
 
 COUNTS = ("written", "rejected", "later", "made_ids", "skipped_by_ledger", "skipped_alive")
+FIELDS = (*TIMER, OP, VERSION, "record")
+"""What a row can be refused for."""
+BY = "rejected_by_{}"
 _OUT = ddl({**REJECTED, **dict.fromkeys(COUNTS, "long")})
 MOVED = (
     "{stored:,} rows were beyond the horizon when these were stored, and {later:,} when the others were "
@@ -167,7 +170,7 @@ def _count(rows: DataFrame, load: Load, summary: Summary) -> None:
         if why:
             summary.warnings.append(NOT_ASKED.format(why=why))
     counts = summary.counts
-    counts.update(_load(rows, load, None))
+    _take(summary, _load(rows, load, None))
     if counts["skipped_by_ledger"] and not any(
         counts[each] for each in ("written", "skipped_alive", "later")
     ):
@@ -186,7 +189,7 @@ def _write(rows: DataFrame, load: Load, bar: Bar, job: Schedule, summary: Summar
     supersede = job.superseding() if job.superseding is not None else None
     bar.step("loading")
     rejects = None if job.rejects is None else f"{job.rejects.rstrip('/')}/run_id={summary.facts['run_id']}"
-    counts.update(_load(rows, load, rejects))
+    _take(summary, _load(rows, load, rejects))
     counts["skipped_by_ledger"] += known
     stored = counts.get("cold", 0)
     if stored + known != counts["later"]:
@@ -213,16 +216,23 @@ def _until(job: Schedule) -> int | None:
         return store.now() + job.horizon
 
 
+def _take(summary: Summary, found: Mapping[str, int]) -> None:
+    """Note a pass: its counts, and how many rows were refused for each field."""
+    summary.counts.update({name: found[name] for name in COUNTS})
+    summary.facts["rejected_by"] = {name: found[BY.format(name)] for name in FIELDS}
+
+
 def _load(rows: DataFrame, load: Load, rejects: str | None) -> dict[str, int]:
     """Make one pass: workers write to Redis, and Spark writes the refused rows in the place of earlier
     ones."""
-    told, refused = _passed(rows, load)
+    by = {BY.format(name): sf.count_if(sf.col("field") == name) for name in FIELDS}
+    told, refused = _passed(rows, load, **by)
     if rejects is None:
         refused.write.format("noop").mode("overwrite").save()
     else:
         refused.write.mode("overwrite").parquet(rejects)
     found = told.get
-    return {name: int(found[name] or 0) for name in COUNTS}
+    return {name: int(found[name] or 0) for name in (*COUNTS, *by)}
 
 
 def _first_look(rows: DataFrame, load: Load) -> tuple[int, int, str]:

@@ -1,0 +1,82 @@
+"""What the examples run in: files of rows, a Redis, and the command of .venv-pipeline on a small Spark."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.missing import skip
+from tests.pipeline.small_jvm import QUICK, STORED
+from tests.servers import free_port
+from tests.worlds.relay.processes import ROOT, environment
+
+RELAY = Path(sys.executable).with_name("relay")
+DUE = "2090-01-01T00:00:00Z"
+JAVA = QUICK.replace("-XX:+UseSerialGC ", "")
+"""A job chooses its garbage collector."""
+SMALL = "spark.sql.shuffle.partitions 2\nspark.default.parallelism 2\nspark.master local[2]\n"
+
+GOOD, BAD, DOWN, ABSENT = "2026-01-02", "2026-01-03", "2026-01-04", "2026-01-05"
+"""Days: one row of three is refused; two are; nobody answers as Redis; there is no file."""
+
+
+def python() -> str:
+    """The Python of .venv-orchestrators."""
+    path = ROOT / ".venv-orchestrators" / "bin" / "python"
+    return str(path) if path.exists() else skip("Airflow", "make .venv-orchestrators/stamp")
+
+
+def run(program: str, folder: Path, redis: str) -> dict[str, Any]:
+    """Have a program of this folder run the example for each day; return what it tells of each."""
+    exports = folder / "exports"
+    exports.mkdir()
+    rows = {"a": DUE, "b": DUE, "c": "soon", "d": "later"}
+    for day, ids in {GOOD: "abc", BAD: "acd", DOWN: "a"}.items():
+        lines = [f"{timer_id},{rows[timer_id]}" for timer_id in ids]
+        (exports / f"{day}.csv").write_text("\n".join(("timer_id,due_time", *lines)) + "\n")
+    away = f"redis://127.0.0.1:{free_port()}/0"
+    days = [f"{GOOD}={redis}", f"{BAD}={redis}", f"{DOWN}={away}", f"{ABSENT}={redis}"]
+    return execute(program, days, folder, {**variables(folder), "EXPORTS": str(exports)})
+
+
+def execute(program: str, arguments: Sequence[str], folder: Path, env: Mapping[str, str]) -> dict[str, Any]:
+    """Have a program of this folder, in .venv-orchestrators, print what it has to tell, and return that."""
+    done = subprocess.run(
+        [python(), str(Path(__file__).with_name(program)), *arguments],
+        env=env,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=1500,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = [json.loads(line[4:]) for line in done.stdout.splitlines() if line.startswith("RUN ")]
+    return {name: told for each in found for name, told in each.items()}
+
+
+def variables(folder: Path) -> dict[str, str]:
+    """Of the process that runs an example. Its jobs start a Spark of their own."""
+    (folder / "spark").mkdir()
+    (folder / "spark" / "spark-defaults.conf").write_text(SMALL)
+    return environment(
+        {
+            "AIRFLOW_HOME": str(folder / "airflow"),
+            "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "examples" / "airflow"),
+            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+            "DAGSTER_HOME": "",
+            "DAGSTER_DISABLE_TELEMETRY": "1",
+            "PYTHONPATH": str(ROOT / "examples" / "dagster"),
+            "RELAY_COMMAND": str(RELAY),
+            "RETRY_SECONDS": "0",
+            "SPARK_CONF_DIR": str(folder / "spark"),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            **({"JAVA_TOOL_OPTIONS": JAVA} if STORED else {}),
+            "PATH": f"{RELAY.parent}{os.pathsep}{os.environ['PATH']}",
+        }
+    )
