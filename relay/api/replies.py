@@ -75,10 +75,19 @@ def forecast(topic: str, window: Window, found: Forecast) -> topics.ForecastResp
         occurrences_until=None if found.until is None else timestamp(found.until),
         unread_recurrences=found.unread,
     )
+    cold = found.cold
+    if cold is not None:
+        message.cold.MergeFrom(
+            topics.ColdForecast(count_time=timestamp(cold.counted), overdue=cold.overdue, later=cold.later)
+        )
     for number, (timers, occurrences) in enumerate(zip(found.timers, found.occurrences, strict=True)):
         start, end = window.bounds(found.since, number)
         message.intervals.add(
-            start_time=timestamp(start), end_time=timestamp(end), timers=timers, occurrences=occurrences
+            start_time=timestamp(start),
+            end_time=timestamp(end),
+            timers=timers,
+            occurrences=occurrences,
+            cold=0 if cold is None else cold.timers[number],
         )
     return message
 
