@@ -11,6 +11,7 @@ from relay.api.translate import text
 from relay.core.durability import STORED, Durability
 from relay.core.errors import InvalidField, ServiceError
 from relay.core.instants import SECOND
+from relay.core.recurring.expected_load import ExpectedLoad
 from relay.core.recurring.forecast import Forecast, Window
 from relay.core.timers import NO_CONTENT, Change, Content, Scheduled, StoredTimer, TimerState
 from relay.v1 import timer_pb2 as pb
@@ -89,6 +90,16 @@ def forecast(topic: str, window: Window, found: Forecast) -> topics.ForecastResp
             occurrences=occurrences,
             cold=0 if cold is None else cold.timers[number],
         )
+    return message
+
+
+def expected_load(found: ExpectedLoad) -> service.ExpectedLoad:
+    """Say what load is expected."""
+    message = service.ExpectedLoad(
+        rate=found.rate, timers_in_minute=found.in_minute, as_of=timestamp(found.read)
+    )
+    if found.lateness is not None:
+        message.lateness.FromMicroseconds(found.lateness)
     return message
 
 

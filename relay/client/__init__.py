@@ -26,6 +26,7 @@ from relay.client.calls.recurrence_values import (
     RecurrenceInfo,
 )
 from relay.client.calls.timer_values import (
+    ExpectedLoad,
     NewTimer,
     ScheduledTimer,
     ScheduleResult,
@@ -34,6 +35,7 @@ from relay.client.calls.timer_values import (
     TimerState,
 )
 from relay.client.calls.topic_values import (
+    ColdForecast,
     DeadLetter,
     DeadLetterFilter,
     DeadLetterInfo,
@@ -77,6 +79,7 @@ __all__ = [
     "CallError",
     "CallNext",
     "ChangeResult",
+    "ColdForecast",
     "Credentials",
     "DeadLetter",
     "DeadLetterFilter",
@@ -85,6 +88,7 @@ __all__ = [
     "DeletedRecurrence",
     "Delivery",
     "DeliveryLost",
+    "ExpectedLoad",
     "FailedPrecondition",
     "Forecast",
     "ForecastInterval",

@@ -48,10 +48,12 @@ class TimerState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What must hold for a timer to be changed: that nobody delivers it, that its due time is `due`."""
+    """What must hold for a timer to be changed: that nobody delivers it, that its due time is `due`, that
+    somebody delivers it."""
 
     only_pending: bool = False
     due: int | None = None
+    only_leased: bool = False
 
 
 NO_CONDITION = Condition()

@@ -96,7 +96,7 @@ def rows(found: Forecast) -> list[tuple[str, ...]]:
         return () if cold is None else ("" if count is None else str(count),)
 
     return [
-        ("overdue", str(found.overdue), "", *cells(cold and cold.overdue), ""),
+        ("overdue", str(found.overdue), "", *cells(None if cold is None else cold.overdue), ""),
         ("leased", leased, "", *cells(None), ""),
         *(
             (
@@ -108,7 +108,7 @@ def rows(found: Forecast) -> list[tuple[str, ...]]:
             )
             for each in found.intervals
         ),
-        ("later", str(found.later), "", *cells(cold and cold.later), ""),
+        ("later", str(found.later), "", *cells(None if cold is None else cold.later), ""),
     ]
 
 

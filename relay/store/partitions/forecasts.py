@@ -26,13 +26,13 @@ class RedisForecasts:  # see 0119
         self._contents = contents
         self._subjects = Subjects(server, contents)
 
-    async def read(self, layout: Layout, window: Window) -> Forecast:
+    async def read(self, layout: Layout, window: Window, since: int | None = None) -> Forecast:
         """See `Forecasts.read`. A script call for each partition: the first one says since when, and the
         others are asked all at once. What rests in cold stores is read behind them: a sweep says what it
         takes before it brings it, so no timer is found in both places. One HSCAN, or more for very many
         stores."""
         first, *others = layout.partitions
-        found = await self._read(first, window)
+        found = await self._read(first, window, since)
         rest = await for_each(partial(self._read, window=window, since=found.since), others) if others else []
         cold = cold_forecast(await self._cold(layout.topic, found.since), window, found.since)
         return replace(reduce(Forecast.joined, rest, found), cold=cold)
