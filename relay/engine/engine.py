@@ -453,6 +453,10 @@ class Engine:
         """Return where the topic's due timers go."""
         return self._policies(topic).dispatch
 
+    def passed(self, topic: str) -> tuple[int, int] | None:
+        """Return what came through this relay; see `Instruments.passed`."""
+        return self._instruments.passed(topic)
+
     @property
     def configured(self) -> Collection[str]:
         """Return the topics that have settings of their own."""

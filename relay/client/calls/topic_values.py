@@ -73,6 +73,11 @@ class TopicInfo:
     """The number of its partitions."""
     moving_to: int = 0
     """The number of partitions that its timers move into; 0 unless they move."""
+    scheduled_here: int | None = None
+    """The timers that were scheduled through this relay since it began: two looks tell a rate. None where the
+    relay does not count by topic."""
+    delivered_here: int | None = None
+    """The deliveries that have begun at this relay since it did. None as above."""
 
     @classmethod
     def from_proto(cls, topic: pb.Topic) -> Self:
@@ -94,6 +99,8 @@ class TopicInfo:
             groups=tuple(GroupInfo.from_proto(group) for group in topic.groups),
             partitions=topic.partitions or 1,
             moving_to=topic.moving_to,
+            scheduled_here=topic.scheduled_here if topic.HasField("scheduled_here") else None,
+            delivered_here=topic.delivered_here if topic.HasField("delivered_here") else None,
         )
 
 
