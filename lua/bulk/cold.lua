@@ -13,7 +13,7 @@
 --         { 'NONE' }                 nothing rests there that was ever counted, so nothing is taken from it
 --         error WRONGKEYTYPE
 -- Race    a sweep that was killed and is run again, or one that comes to itself while another is at work: each says all of
---         it anew, and adds nothing to what stands there.
+--         it again, and adds nothing to what stands there.
 -- Race    a sweep loads what is counted as resting: before its first batch it says what it takes, and that stands until
 --         somebody has counted behind this plan. So what is loaded is not counted here any more, wherever it was killed.
 

@@ -5,7 +5,7 @@
 -- ARGV    none
 -- Returns { now in microseconds, timers, of them due, score of the first or '', lease records,
 --           dead letters, id of the oldest dead letter or '', end of the pause in microseconds or '', timers that can be claimed
---           within the next minute, hour and day, and not now; what sweeps have said of cold stores, see bulk/cold }
+--           within the next minute, hour and day, and not now; what sweeps have counted in cold stores, see bulk/cold }
 --         error WRONGKEYTYPE
 -- Race    none: one script sees the keys as of one instant.
 

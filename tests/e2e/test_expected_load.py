@@ -72,7 +72,9 @@ def told_by_http(relay: Relay) -> None:
             connection.request(
                 "PUT", "/v1/topics/orders/timers/x", body, {"Content-Type": "application/json"}
             )
-            return json.loads(connection.getresponse().read())["expected_load"]
+            answer = connection.getresponse()
+            assert answer.status == 200
+            return json.loads(answer.read()).get("expected_load")
         finally:
             connection.close()
 

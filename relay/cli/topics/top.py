@@ -106,7 +106,7 @@ class Top:
 
 
 def _rate(before: int | None, now: int | None, seconds: float) -> float | None:
-    """What was counted a second; None if the relay does not count, or has begun anew."""
+    """What was counted a second; None if the relay does not count, or was started since."""
     return None if before is None or now is None or now < before else (now - before) / seconds
 
 

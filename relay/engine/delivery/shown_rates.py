@@ -23,7 +23,7 @@ class _Shown:
 
 
 class ShownRates:  # see 0127
-    """Of each topic the best rate that it has shown: ended deliveries, a second of the time in which any was
+    """The best rate that each topic has shown: ended deliveries, a second of the time in which any was
     under way. Costs a few steps for each message with outcomes, and a number for each minute. Times are the
     engine's clock, in seconds."""
 
