@@ -43,6 +43,7 @@ SIMPLE: dict[int, Schema] = {
     Field.TYPE_STRING: {"type": "string"},
     Field.TYPE_BYTES: {"type": "string", "contentEncoding": "base64"},
     Field.TYPE_BOOL: {"type": "boolean"},
+    Field.TYPE_DOUBLE: {"type": "number"},
     **INTEGERS,
 }
 DURATION = {"type": "string", "pattern": r"^-?[0-9]+(\.[0-9]{1,9})?s$"}

@@ -21,10 +21,14 @@ local function told_as(told, due)
 end
 
 -- Whether a caller's condition holds for a timer as `understand` sees it: nil, or the word that says
--- why not. `condition`: any of 'p' (not while it is leased), 'd' and a score (that is its due time).
+-- why not. `condition`: any of 'p' (not while it is leased), 'l' (only then), 'd' and a score (that is its due time).
 local function refuses(condition, r)
   if string.sub(condition, 1, 1) == 'p' then
     if r.state == LEASED then return 'IN_FLIGHT' end -- @rule lease-asked-for
+    condition = string.sub(condition, 2)
+  end
+  if string.sub(condition, 1, 1) == 'l' then
+    if r.state ~= LEASED then return 'UNCHANGED' end -- @rule no-lease-asked-for
     condition = string.sub(condition, 2)
   end
   -- @rule due-time-asked-for

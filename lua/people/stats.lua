@@ -1,11 +1,11 @@
 -- people/stats.lua: how a topic stands. Never reads more than its ends.
 --
--- KEYS    timeline zset, payloads hash, leases hash, dead stream, pause string
+-- KEYS    timeline zset, payloads hash, leases hash, dead stream, pause string, cold hash
 -- Writes  nothing
 -- ARGV    none
 -- Returns { now in microseconds, timers, of them due, score of the first or '', lease records,
 --           dead letters, id of the oldest dead letter or '', end of the pause in microseconds or '', timers that can be claimed
---           within the next minute, hour and day, and not now }
+--           within the next minute, hour and day, and not now; what sweeps have counted in cold stores, see bulk/cold }
 --         error WRONGKEYTYPE
 -- Race    none: one script sees the keys as of one instant.
 
@@ -30,4 +30,5 @@ return {
   within(60),
   within(3600),
   within(86400),
+  redis.call('HSCAN', cold, 0, 'COUNT', 1000)[2],
 }

@@ -11,6 +11,7 @@ from relay.api.translate import text
 from relay.core.durability import STORED, Durability
 from relay.core.errors import InvalidField, ServiceError
 from relay.core.instants import SECOND
+from relay.core.recurring.expected_load import ExpectedLoad
 from relay.core.recurring.forecast import Forecast, Window
 from relay.core.timers import NO_CONTENT, Change, Content, Scheduled, StoredTimer, TimerState
 from relay.v1 import timer_pb2 as pb
@@ -75,11 +76,30 @@ def forecast(topic: str, window: Window, found: Forecast) -> topics.ForecastResp
         occurrences_until=None if found.until is None else timestamp(found.until),
         unread_recurrences=found.unread,
     )
+    cold = found.cold
+    if cold is not None:
+        message.cold.MergeFrom(
+            topics.ColdForecast(count_time=timestamp(cold.counted), overdue=cold.overdue, later=cold.later)
+        )
     for number, (timers, occurrences) in enumerate(zip(found.timers, found.occurrences, strict=True)):
         start, end = window.bounds(found.since, number)
         message.intervals.add(
-            start_time=timestamp(start), end_time=timestamp(end), timers=timers, occurrences=occurrences
+            start_time=timestamp(start),
+            end_time=timestamp(end),
+            timers=timers,
+            occurrences=occurrences,
+            cold=0 if cold is None else cold.timers[number],
         )
+    return message
+
+
+def expected_load(found: ExpectedLoad) -> service.ExpectedLoad:
+    """Say what load is expected."""
+    message = service.ExpectedLoad(
+        rate=found.rate, timers_in_minute=found.in_minute, as_of=timestamp(found.read)
+    )
+    if found.lateness is not None:
+        message.lateness.FromMicroseconds(found.lateness)
     return message
 
 

@@ -60,6 +60,8 @@ class TimerCalls:  # see 0046
         """Store one timer. Raises `InvalidField`, or another `ServiceError` of the engine."""
         topic, timer_id = request.timer.topic, request.timer.timer_id or uuid.uuid4().hex
         limit = self._admit(topic)
+        if request.expected_load:
+            self._access.require(AccessVerb.READ, topic)
         said, asked = on_conflict(request), translate.durability(request.durability)
         condition = translate.condition(request.condition)
         timer = translate.new_timer(
@@ -75,9 +77,14 @@ class TimerCalls:  # see 0046
         if result.change is Change.GONE:
             raise TimerNotFound.of(topic, timer_id)
         level = self._engine.durability(topic, asked)
-        return service.ScheduleResponse(
+        response = service.ScheduleResponse(
             **replies.scheduled(topic, timer_id, result, level, request.timer.seal_with)
         )
+        if request.expected_load and result.due is not None:
+            expected = await self._engine.expecting.load(topic, result.due)
+            if expected is not None:
+                response.expected_load.CopyFrom(replies.expected_load(expected))
+        return response
 
     async def schedule_batch(
         self, request: service.ScheduleBatchRequest, trace: Mapping[str, str]

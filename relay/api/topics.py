@@ -211,7 +211,7 @@ class TopicCalls:
         return self._shown(await self._engine.stats(topic))
 
     def _shown(self, stats: TopicStats) -> pb.Topic:
-        return _topic(stats, self._engine.dispatch(stats.topic))
+        return _topic(stats, self._engine.dispatch(stats.topic), self._engine.passed(stats.topic))
 
 
 def _page_size(size: int, most: int) -> int:
@@ -245,7 +245,7 @@ def _filter(message: pb.DeadLetterFilter) -> Callable[[DeadLetter], bool]:
     return wanted
 
 
-def _topic(stats: TopicStats, dispatch: Dispatch) -> pb.Topic:
+def _topic(stats: TopicStats, dispatch: Dispatch, passed: tuple[int, int] | None) -> pb.Topic:
     paused, dispatched = stats.paused_until, stats.dispatched or DispatchState(dispatch)
     return pb.Topic(
         topic=stats.topic,
@@ -272,6 +272,8 @@ def _topic(stats: TopicStats, dispatch: Dispatch) -> pb.Topic:
         ],
         partitions=stats.partitions if stats.partitions > 1 else None,
         moving_to=stats.moving_to or None,
+        scheduled_here=None if passed is None else passed[0],
+        delivered_here=None if passed is None else passed[1],
     )
 
 

@@ -159,9 +159,13 @@ def expiry(spec: pb.TimerSpec, due: int | None) -> tuple[int | None, int | None]
 
 
 def condition(message: pb.Condition) -> Condition:
-    """Translate the condition of a change."""
+    """Translate the condition of a change. Raises `InvalidField` for one that never holds."""
     due = instant("condition.due_time", message.due_time) if message.HasField("due_time") else None
-    return Condition(message.only_if_pending, due)
+    if message.only_if_pending and message.only_if_leased:
+        raise InvalidField(
+            "condition.only_if_leased", "can't be given with only_if_pending; give one of them"
+        )
+    return Condition(message.only_if_pending, due, message.only_if_leased)
 
 
 Ended = delivery.Settlement | handler.TimerHandlerDeliverResponse

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from relay import __version__
-from relay.cli.conformance import commands as conformance
 from relay.cli.app import commands as applications
+from relay.cli.conformance import commands as conformance
 from relay.cli.daemon import commands as daemon
 from relay.cli.daemon import token_commands
 from relay.cli.journal import audit_commands as audit

@@ -26,6 +26,7 @@ from relay.client.calls.recurrence_values import (
     RecurrenceInfo,
 )
 from relay.client.calls.timer_values import (
+    ExpectedLoad,
     NewTimer,
     ScheduledTimer,
     ScheduleResult,
@@ -34,6 +35,7 @@ from relay.client.calls.timer_values import (
     TimerState,
 )
 from relay.client.calls.topic_values import (
+    ColdForecast,
     DeadLetter,
     DeadLetterFilter,
     DeadLetterInfo,
@@ -87,6 +89,7 @@ __all__ = [
     "CallError",
     "CallNext",
     "ChangeResult",
+    "ColdForecast",
     "Credentials",
     "DeadLetter",
     "DeadLetterFilter",
@@ -96,6 +99,7 @@ __all__ = [
     "Delivery",
     "DeliveryLost",
     "Depends",
+    "ExpectedLoad",
     "FailedPrecondition",
     "Forecast",
     "ForecastInterval",

@@ -128,6 +128,9 @@ class RelayClient(RecurringHandlers):
         `seal_with` names whom the payload is about, in a topic that is sealed: `topics.forget_subject` makes
         all that was scheduled with the same name unreadable for good.
 
+        `expected_load` asks how late the timer will be by what else is due: see `ExpectedLoad`. That needs
+        the right to read the topic.
+
         `occurrence_id` is your own name for this life of the timer, such as `f"{timer_id}/{uuid4().hex}"`.
         Its deliveries carry it. While it lives, a call that names it again changes nothing, and is answered
         UNCHANGED.
@@ -181,15 +184,17 @@ class RelayClient(RecurringHandlers):
         *,
         only_if_pending: bool = False,
         only_if_due_at: datetime | None = None,
+        only_if_leased: bool = False,
         durability: str = "",
         timeout: float | None = None,
     ) -> TimerChange:
         """Remove a timer, even while it is being delivered. What is returned is true if the timer was there.
 
         `only_if_pending` leaves a timer that is being delivered (IN_FLIGHT), `only_if_due_at` one with
-        another due time (UNCHANGED). `durability` is that of `schedule`. `delivery_under_way` says whether
-        the handler may still be running. A retry after a lost answer says NOT_FOUND, and nothing under way,
-        although the call removed the timer.
+        another due time (UNCHANGED), `only_if_leased` one that is not being delivered (UNCHANGED).
+        `durability` is that of `schedule`. `delivery_under_way` says whether the handler may still be
+        running. A retry after a lost answer says NOT_FOUND, and nothing under way, although the call removed
+        the timer.
 
         >>> cancelled = await client.cancel("invoices", "invoice-42")
         >>> if cancelled.delivery_under_way:
@@ -201,6 +206,7 @@ class RelayClient(RecurringHandlers):
                 timer_id,
                 only_if_pending=only_if_pending,
                 only_if_due_at=only_if_due_at,
+                only_if_leased=only_if_leased,
                 durability=durability,
                 timeout=self._limit(timeout),
             )

@@ -120,6 +120,7 @@ class SyncRelayClient:
         *,
         only_if_pending: bool = False,
         only_if_due_at: datetime | None = None,
+        only_if_leased: bool = False,
         durability: str = "",
         timeout: float | None = None,
     ) -> TimerChange:
@@ -130,6 +131,7 @@ class SyncRelayClient:
                 timer_id,
                 only_if_pending=only_if_pending,
                 only_if_due_at=only_if_due_at,
+                only_if_leased=only_if_leased,
                 durability=durability,
                 timeout=self._limit(timeout),
             )

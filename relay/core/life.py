@@ -185,6 +185,8 @@ def refusal(life: TimerLife, condition: Condition) -> Change | None:
     """Why a change that a caller asked for under a condition is not made; None if it is."""
     if condition.only_pending and life.state is LifeState.LEASED:
         return Change.IN_FLIGHT
+    if condition.only_leased and life.state is not LifeState.LEASED:
+        return Change.UNCHANGED
     return Change.UNCHANGED if condition.due not in (None, life.due) else None
 
 

@@ -356,10 +356,10 @@ class TopicStore(Protocol):
 class Forecasts(Protocol):
     """Counts what falls due. Errors are those of `TimerStore`."""
 
-    async def read(self, layout: Layout, window: Window) -> Forecast:
-        """Count the timers of a topic, and return the recurrences that come within the window, whose
-        `occurrences` are still to be computed. Each partition is counted in one step, all together are not.
-        Timers that are on their way between partitions are not counted."""
+    async def read(self, layout: Layout, window: Window, since: int | None = None) -> Forecast:
+        """Count the timers of a topic from now on, or from an instant on, and return the recurrences that
+        come within the window, whose `occurrences` are still to be computed. Each partition is counted in one
+        step, all together are not. Timers that are on their way between partitions are not counted."""
         ...
 
 

@@ -48,10 +48,12 @@ class TimerState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What must hold for a timer to be changed: that nobody delivers it, that its due time is `due`."""
+    """What must hold for a timer to be changed: that nobody delivers it, that its due time is `due`, that
+    somebody delivers it."""
 
     only_pending: bool = False
     due: int | None = None
+    only_leased: bool = False
 
 
 NO_CONDITION = Condition()
@@ -335,7 +337,9 @@ class TopicStats:
     its list or stream, if the relay knows that it has one. `journal_keeps` is the number of records that its
     journal keeps, if the relay knows of one; `partitions` is the number of the topic's partitions, and
     `moving_to` the number of those into which its timers move, while they do. `coming` are the timers that
-    can be claimed within the next minute, hour and day, and not now, those under a lease among them."""
+    can be claimed within the next minute, hour and day, and not now, those under a lease among them. `cold`
+    are the timers that rest in cold stores and are due within the same, or were before, as sweeps have
+    counted them; None where none has."""
 
     topic: str
     now: int
@@ -350,3 +354,4 @@ class TopicStats:
     partitions: int = 1
     moving_to: int = 0
     coming: tuple[int, ...] = (0, 0, 0)
+    cold: tuple[int, ...] | None = None

@@ -48,6 +48,7 @@ from relay.engine.delivery.lease_keeper import LeaseKeeper
 from relay.engine.delivery.leases import Lease
 from relay.engine.delivery.session import Session
 from relay.engine.delivery.settler import Settler
+from relay.engine.expecting import Expecting
 from relay.engine.partitioning import Partitioning
 from relay.engine.recurring.computing import Computing
 from relay.engine.recurring.forecasting import Forecasting
@@ -207,6 +208,9 @@ class Engine:
             )
             self._history = History(self._store, kept, self._partitioning, policies)
         self.forecasts = Forecasting(stores.forecasts, self.calendars, self._partitioning, computing)
+        self.expecting = Expecting(
+            stores.forecasts, self._partitioning, self._settler.rates.rate, self._clock
+        )
         self.timer_history = TimerHistories(
             self._store, stores.topics, stores.histories, self._partitioning, policies
         )
@@ -448,6 +452,10 @@ class Engine:
     def dispatch(self, topic: str) -> Dispatch:
         """Return where the topic's due timers go."""
         return self._policies(topic).dispatch
+
+    def passed(self, topic: str) -> tuple[int, int] | None:
+        """Return what came through this relay; see `Instruments.passed`."""
+        return self._instruments.passed(topic)
 
     @property
     def configured(self) -> Collection[str]:

@@ -72,7 +72,7 @@ class KeyNames:
         holds the layout that the partition has seen last, `move` what is on its way from it or to it,
         `applied` is the ledger of a stream's newest batch, `even` and `odd` have the versions of rows that
         loads have applied, `relays` which relays poll the topic, `sealed` is there if its contents are to be,
-        `subjects` has the keys of its subjects, in the topic's own place,
+        `subjects` has the keys of its subjects and `cold` what rests outside Redis, in the topic's own place,
         `copy` is a copy of dead letters in the making, and `written` is never there (see `lib/written.lua`);
         recurrences have those of `RECURRENCES`."""
         if name in ("pace", "calendars", "actions", "policy"):  # of no topic
@@ -87,7 +87,7 @@ class KeyNames:
         if name == "first":
             return f"{self.leases}:{self._tag(topic)}{FIRST}"
         # Under a prefix that the user of every relay may write.
-        if name in ("move", "relays", "written", "sealed", "subjects", *RECURRENCES):
+        if name in ("move", "relays", "written", "sealed", "subjects", "cold", *RECURRENCES):
             return f"{self.leases}:{self._tag(topic)}#{name}"
         if name == "copy":
             return f"{self.dead}:{self._tag(topic)}#{name}"

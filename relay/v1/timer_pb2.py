@@ -26,7 +26,7 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14relay/v1/timer.proto\x12\x08relay.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x9e\x04\n\tTimerSpec\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08timer_id\x18\x02 \x01(\t\x12,\n\x08\x64ue_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12(\n\x05\x64\x65lay\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0f\n\x07payload\x18\x05 \x01(\x0c\x12\x31\n\x07headers\x18\x06 \x03(\x0b\x32 .relay.v1.TimerSpec.HeadersEntry\x12\x14\n\x0c\x63ontent_type\x18\x07 \x01(\t\x12/\n\x0b\x65xpire_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0c\x65xpire_after\x18\t \x01(\x0b\x32\x19.google.protobuf.Duration\x12+\n\x08\x64\x65\x62ounce\x18\n \x01(\x0b\x32\x19.google.protobuf.Duration\x12*\n\x07\x61t_most\x18\x0b \x01(\x0b\x32\x19.google.protobuf.Duration\x12)\n\x06spread\x18\x0c \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x11\n\tseal_with\x18\r \x01(\t\x12\x15\n\roccurrence_id\x18\x0e \x01(\t\x1a.\n\x0cHeadersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"R\n\tCondition\x12\x17\n\x0fonly_if_pending\x18\x01 \x01(\x08\x12,\n\x08\x64ue_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xfc\x02\n\x05Timer\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08timer_id\x18\x02 \x01(\t\x12,\n\x08\x64ue_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07payload\x18\x04 \x01(\x0c\x12-\n\x07headers\x18\x05 \x03(\x0b\x32\x1c.relay.v1.Timer.HeadersEntry\x12\x14\n\x0c\x63ontent_type\x18\x06 \x01(\t\x12#\n\x05state\x18\x07 \x01(\x0e\x32\x14.relay.v1.TimerState\x12\x10\n\x08\x61ttempts\x18\x08 \x01(\r\x12\x33\n\x0fnext_claim_time\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1d\n\x10\x63ontent_withheld\x18\n \x01(\x08H\x00\x88\x01\x01\x1a.\n\x0cHeadersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x13\n\x11_content_withheld*\xef\x01\n\x0c\x43hangeResult\x12\x1d\n\x19\x43HANGE_RESULT_UNSPECIFIED\x10\x00\x12\x19\n\x15\x43HANGE_RESULT_CREATED\x10\x01\x12\x1a\n\x16\x43HANGE_RESULT_REPLACED\x10\x02\x12\x1b\n\x17\x43HANGE_RESULT_UNCHANGED\x10\x03\x12\x1b\n\x17\x43HANGE_RESULT_IN_FLIGHT\x10\x04\x12\x1b\n\x17\x43HANGE_RESULT_CANCELLED\x10\x05\x12\x1b\n\x17\x43HANGE_RESULT_NOT_FOUND\x10\x06\x12\x15\n\x11\x43HANGE_RESULT_RUN\x10\x07*Z\n\nTimerState\x12\x1b\n\x17TIMER_STATE_UNSPECIFIED\x10\x00\x12\x17\n\x13TIMER_STATE_PENDING\x10\x01\x12\x16\n\x12TIMER_STATE_LEASED\x10\x02\x42\x36\n\x08relay.v1P\x01Z\x1drelay-timers/relay/v1;relayv1\xaa\x02\x08Relay.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14relay/v1/timer.proto\x12\x08relay.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x9e\x04\n\tTimerSpec\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08timer_id\x18\x02 \x01(\t\x12,\n\x08\x64ue_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12(\n\x05\x64\x65lay\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0f\n\x07payload\x18\x05 \x01(\x0c\x12\x31\n\x07headers\x18\x06 \x03(\x0b\x32 .relay.v1.TimerSpec.HeadersEntry\x12\x14\n\x0c\x63ontent_type\x18\x07 \x01(\t\x12/\n\x0b\x65xpire_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0c\x65xpire_after\x18\t \x01(\x0b\x32\x19.google.protobuf.Duration\x12+\n\x08\x64\x65\x62ounce\x18\n \x01(\x0b\x32\x19.google.protobuf.Duration\x12*\n\x07\x61t_most\x18\x0b \x01(\x0b\x32\x19.google.protobuf.Duration\x12)\n\x06spread\x18\x0c \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x11\n\tseal_with\x18\r \x01(\t\x12\x15\n\roccurrence_id\x18\x0e \x01(\t\x1a.\n\x0cHeadersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"j\n\tCondition\x12\x17\n\x0fonly_if_pending\x18\x01 \x01(\x08\x12,\n\x08\x64ue_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x16\n\x0eonly_if_leased\x18\x03 \x01(\x08\"\xfc\x02\n\x05Timer\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08timer_id\x18\x02 \x01(\t\x12,\n\x08\x64ue_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07payload\x18\x04 \x01(\x0c\x12-\n\x07headers\x18\x05 \x03(\x0b\x32\x1c.relay.v1.Timer.HeadersEntry\x12\x14\n\x0c\x63ontent_type\x18\x06 \x01(\t\x12#\n\x05state\x18\x07 \x01(\x0e\x32\x14.relay.v1.TimerState\x12\x10\n\x08\x61ttempts\x18\x08 \x01(\r\x12\x33\n\x0fnext_claim_time\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1d\n\x10\x63ontent_withheld\x18\n \x01(\x08H\x00\x88\x01\x01\x1a.\n\x0cHeadersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x13\n\x11_content_withheld*\xef\x01\n\x0c\x43hangeResult\x12\x1d\n\x19\x43HANGE_RESULT_UNSPECIFIED\x10\x00\x12\x19\n\x15\x43HANGE_RESULT_CREATED\x10\x01\x12\x1a\n\x16\x43HANGE_RESULT_REPLACED\x10\x02\x12\x1b\n\x17\x43HANGE_RESULT_UNCHANGED\x10\x03\x12\x1b\n\x17\x43HANGE_RESULT_IN_FLIGHT\x10\x04\x12\x1b\n\x17\x43HANGE_RESULT_CANCELLED\x10\x05\x12\x1b\n\x17\x43HANGE_RESULT_NOT_FOUND\x10\x06\x12\x15\n\x11\x43HANGE_RESULT_RUN\x10\x07*Z\n\nTimerState\x12\x1b\n\x17TIMER_STATE_UNSPECIFIED\x10\x00\x12\x17\n\x13TIMER_STATE_PENDING\x10\x01\x12\x16\n\x12TIMER_STATE_LEASED\x10\x02\x42\x36\n\x08relay.v1P\x01Z\x1drelay-timers/relay/v1;relayv1\xaa\x02\x08Relay.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,18 +38,18 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TIMERSPEC_HEADERSENTRY']._serialized_options = b'8\001'
   _globals['_TIMER_HEADERSENTRY']._loaded_options = None
   _globals['_TIMER_HEADERSENTRY']._serialized_options = b'8\001'
-  _globals['_CHANGERESULT']._serialized_start=1112
-  _globals['_CHANGERESULT']._serialized_end=1351
-  _globals['_TIMERSTATE']._serialized_start=1353
-  _globals['_TIMERSTATE']._serialized_end=1443
+  _globals['_CHANGERESULT']._serialized_start=1136
+  _globals['_CHANGERESULT']._serialized_end=1375
+  _globals['_TIMERSTATE']._serialized_start=1377
+  _globals['_TIMERSTATE']._serialized_end=1467
   _globals['_TIMERSPEC']._serialized_start=100
   _globals['_TIMERSPEC']._serialized_end=642
   _globals['_TIMERSPEC_HEADERSENTRY']._serialized_start=596
   _globals['_TIMERSPEC_HEADERSENTRY']._serialized_end=642
   _globals['_CONDITION']._serialized_start=644
-  _globals['_CONDITION']._serialized_end=726
-  _globals['_TIMER']._serialized_start=729
-  _globals['_TIMER']._serialized_end=1109
+  _globals['_CONDITION']._serialized_end=750
+  _globals['_TIMER']._serialized_start=753
+  _globals['_TIMER']._serialized_end=1133
   _globals['_TIMER_HEADERSENTRY']._serialized_start=596
   _globals['_TIMER_HEADERSENTRY']._serialized_end=642
 # @@protoc_insertion_point(module_scope)

@@ -79,12 +79,14 @@ class TimerSpec(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., timer_id: _Optional[str] = ..., due_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., delay: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., payload: _Optional[bytes] = ..., headers: _Optional[_Mapping[str, str]] = ..., content_type: _Optional[str] = ..., expire_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expire_after: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., debounce: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., at_most: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., spread: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., seal_with: _Optional[str] = ..., occurrence_id: _Optional[str] = ...) -> None: ...
 
 class Condition(_message.Message):
-    __slots__ = ("only_if_pending", "due_time")
+    __slots__ = ("only_if_pending", "due_time", "only_if_leased")
     ONLY_IF_PENDING_FIELD_NUMBER: _ClassVar[int]
     DUE_TIME_FIELD_NUMBER: _ClassVar[int]
+    ONLY_IF_LEASED_FIELD_NUMBER: _ClassVar[int]
     only_if_pending: bool
     due_time: _timestamp_pb2.Timestamp
-    def __init__(self, only_if_pending: bool = ..., due_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    only_if_leased: bool
+    def __init__(self, only_if_pending: bool = ..., due_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., only_if_leased: bool = ...) -> None: ...
 
 class Timer(_message.Message):
     __slots__ = ("topic", "timer_id", "due_time", "payload", "headers", "content_type", "state", "attempts", "next_claim_time", "content_withheld")

@@ -29,7 +29,7 @@ from relay.v1 import timer_history_pb2 as relay_dot_v1_dot_timer__history__pb2
 from relay.v1 import topic_service_pb2 as relay_dot_v1_dot_topic__service__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1crelay/v1/timer_service.proto\x12\x08relay.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14relay/v1/timer.proto\x1a\x1crelay/v1/timer_history.proto\x1a\x1crelay/v1/topic_service.proto\"\xc2\x01\n\x0fScheduleRequest\x12\"\n\x05timer\x18\x01 \x01(\x0b\x32\x13.relay.v1.TimerSpec\x12$\n\x04mode\x18\x02 \x01(\x0e\x32\x16.relay.v1.ScheduleMode\x12&\n\tcondition\x18\x03 \x01(\x0b\x32\x13.relay.v1.Condition\x12)\n\x0bon_conflict\x18\x04 \x01(\x0e\x32\x14.relay.v1.OnConflict\x12\x12\n\ndurability\x18\x05 \x01(\t\"\xd3\x01\n\x10ScheduleResponse\x12\x1e\n\x05timer\x18\x01 \x01(\x0b\x32\x0f.relay.v1.Timer\x12\x10\n\x08replaced\x18\x02 \x01(\x08\x12&\n\x06result\x18\x03 \x01(\x0e\x32\x16.relay.v1.ChangeResult\x12\x1a\n\x12\x64\x65livery_under_way\x18\x04 \x01(\x08\x12\x0f\n\x07reached\x18\x05 \x01(\t\x12 \n\x13sealed_with_subject\x18\x06 \x01(\x08H\x00\x88\x01\x01\x42\x16\n\x14_sealed_with_subject\"\xa0\x01\n\x14ScheduleBatchRequest\x12#\n\x06timers\x18\x01 \x03(\x0b\x32\x13.relay.v1.TimerSpec\x12$\n\x04mode\x18\x02 \x01(\x0e\x32\x16.relay.v1.ScheduleMode\x12)\n\x0bon_conflict\x18\x03 \x01(\x0e\x32\x14.relay.v1.OnConflict\x12\x12\n\ndurability\x18\x04 \x01(\t\"B\n\x15ScheduleBatchResponse\x12)\n\x07results\x18\x01 \x03(\x0b\x32\x18.relay.v1.ScheduleResult\"q\n\x0eScheduleResult\x12/\n\tscheduled\x18\x01 \x01(\x0b\x32\x1a.relay.v1.ScheduleResponseH\x00\x12$\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x13.relay.v1.ItemErrorH\x00\x42\x08\n\x06result\"I\n\tItemError\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\r\n\x05\x66ield\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\t\"\x8f\x04\n\x16ScheduleColumnsRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\ttimer_ids\x18\x02 \x03(\t\x12\x10\n\x08payloads\x18\x03 \x03(\x0c\x12\x14\n\x0c\x64ue_times_us\x18\x04 \x03(\x03\x12\x11\n\tdelays_us\x18\x05 \x03(\x03\x12>\n\x07headers\x18\x06 \x03(\x0b\x32-.relay.v1.ScheduleColumnsRequest.HeadersEntry\x12\x14\n\x0c\x63ontent_type\x18\x07 \x01(\t\x12$\n\x04mode\x18\x08 \x01(\x0e\x32\x16.relay.v1.ScheduleMode\x12)\n\x0bon_conflict\x18\t \x01(\x0e\x32\x14.relay.v1.OnConflict\x12+\n\x08\x64\x65\x62ounce\x18\n \x01(\x0b\x32\x19.google.protobuf.Duration\x12*\n\x07\x61t_most\x18\x0b \x01(\x0b\x32\x19.google.protobuf.Duration\x12)\n\x06spread\x18\x0c \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x12\n\ndurability\x18\r \x01(\t\x12\x11\n\tseal_with\x18\x0e \x03(\t\x12\x16\n\x0eoccurrence_ids\x18\x0f \x03(\t\x1a.\n\x0cHeadersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xc4\x02\n\x17ScheduleColumnsResponse\x12\x14\n\x0c\x64ue_times_us\x18\x01 \x03(\x03\x12\'\n\x07results\x18\x02 \x03(\x0e\x32\x16.relay.v1.ChangeResult\x12=\n\x06\x65rrors\x18\x03 \x03(\x0b\x32-.relay.v1.ScheduleColumnsResponse.ErrorsEntry\x12\x1c\n\x14\x64\x65liveries_under_way\x18\x04 \x03(\r\x12\x0f\n\x07reached\x18\x05 \x01(\t\x12 \n\x13sealed_with_subject\x18\x06 \x01(\x08H\x00\x88\x01\x01\x1a\x42\n\x0b\x45rrorsEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\"\n\x05value\x18\x02 \x01(\x0b\x32\x13.relay.v1.ItemError:\x02\x38\x01\x42\x16\n\x14_sealed_with_subject\"l\n\rCancelRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08timer_id\x18\x02 \x01(\t\x12&\n\tcondition\x18\x03 \x01(\x0b\x32\x13.relay.v1.Condition\x12\x12\n\ndurability\x18\x04 \x01(\t\"\x89\x01\n\x0e\x43\x61ncelResponse\x12\x11\n\tcancelled\x18\x01 \x01(\x08\x12&\n\x06result\x18\x02 \x01(\x0e\x32\x16.relay.v1.ChangeResult\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x1a\n\x12\x64\x65livery_under_way\x18\x04 \x01(\x08\x12\x0f\n\x07reached\x18\x05 \x01(\t\"T\n\x0fRunTimerRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08timer_id\x18\x02 \x01(\t\x12\x12\n\ndurability\x18\x03 \x01(\t\x12\x0c\n\x04note\x18\x04 \x01(\t\"g\n\x10RunTimerResponse\x12&\n\x06result\x18\x01 \x01(\x0e\x32\x16.relay.v1.ChangeResult\x12\x1a\n\x12\x64\x65livery_under_way\x18\x02 \x01(\x08\x12\x0f\n\x07reached\x18\x03 \x01(\t\"2\n\x0fGetTimerRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08timer_id\x18\x02 \x01(\t\"2\n\x10GetTimerResponse\x12\x1e\n\x05timer\x18\x01 \x01(\x0b\x32\x0f.relay.v1.Timer\"n\n\x11ListTimersRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12#\n\x05state\x18\x02 \x01(\x0e\x32\x14.relay.v1.TimerState\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\"N\n\x12ListTimersResponse\x12\x1f\n\x06timers\x18\x01 \x03(\x0b\x32\x0f.relay.v1.Timer\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"`\n\x16GetTimerHistoryRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08timer_id\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\"\xce\x02\n\x17GetTimerHistoryResponse\x12)\n\x08standing\x18\x01 \x01(\x0e\x32\x17.relay.v1.TimerStanding\x12\x1e\n\x05timer\x18\x02 \x01(\x0b\x32\x0f.relay.v1.Timer\x12*\n\x0c\x64\x65\x61\x64_letters\x18\x03 \x03(\x0b\x32\x14.relay.v1.DeadLetter\x12.\n\nas_of_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x35\n\x11paused_until_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12$\n\x06\x65vents\x18\x06 \x03(\x0b\x32\x14.relay.v1.TimerEvent\x12\x17\n\x0fnext_page_token\x18\x07 \x01(\t\x12\x16\n\x0e\x65vents_missing\x18\x08 \x01(\t*b\n\x0cScheduleMode\x12\x1d\n\x19SCHEDULE_MODE_UNSPECIFIED\x10\x00\x12\x19\n\x15SCHEDULE_MODE_REPLACE\x10\x01\x12\x18\n\x14SCHEDULE_MODE_CREATE\x10\x02*\x9d\x01\n\nOnConflict\x12\x1b\n\x17ON_CONFLICT_UNSPECIFIED\x10\x00\x12\x17\n\x13ON_CONFLICT_REPLACE\x10\x01\x12\x1d\n\x19ON_CONFLICT_KEEP_EARLIEST\x10\x02\x12\x1b\n\x17ON_CONFLICT_KEEP_LATEST\x10\x03\x12\x1d\n\x19ON_CONFLICT_KEEP_EXISTING\x10\x04\x32\xdf\x04\n\x0cTimerService\x12\x41\n\x08Schedule\x12\x19.relay.v1.ScheduleRequest\x1a\x1a.relay.v1.ScheduleResponse\x12P\n\rScheduleBatch\x12\x1e.relay.v1.ScheduleBatchRequest\x1a\x1f.relay.v1.ScheduleBatchResponse\x12V\n\x0fScheduleColumns\x12 .relay.v1.ScheduleColumnsRequest\x1a!.relay.v1.ScheduleColumnsResponse\x12\x41\n\x08RunTimer\x12\x19.relay.v1.RunTimerRequest\x1a\x1a.relay.v1.RunTimerResponse\x12;\n\x06\x43\x61ncel\x12\x17.relay.v1.CancelRequest\x1a\x18.relay.v1.CancelResponse\x12\x41\n\x08GetTimer\x12\x19.relay.v1.GetTimerRequest\x1a\x1a.relay.v1.GetTimerResponse\x12G\n\nListTimers\x12\x1b.relay.v1.ListTimersRequest\x1a\x1c.relay.v1.ListTimersResponse\x12V\n\x0fGetTimerHistory\x12 .relay.v1.GetTimerHistoryRequest\x1a!.relay.v1.GetTimerHistoryResponseB6\n\x08relay.v1P\x01Z\x1drelay-timers/relay/v1;relayv1\xaa\x02\x08Relay.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1crelay/v1/timer_service.proto\x12\x08relay.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14relay/v1/timer.proto\x1a\x1crelay/v1/timer_history.proto\x1a\x1crelay/v1/topic_service.proto\"\xd9\x01\n\x0fScheduleRequest\x12\"\n\x05timer\x18\x01 \x01(\x0b\x32\x13.relay.v1.TimerSpec\x12$\n\x04mode\x18\x02 \x01(\x0e\x32\x16.relay.v1.ScheduleMode\x12&\n\tcondition\x18\x03 \x01(\x0b\x32\x13.relay.v1.Condition\x12)\n\x0bon_conflict\x18\x04 \x01(\x0e\x32\x14.relay.v1.OnConflict\x12\x12\n\ndurability\x18\x05 \x01(\t\x12\x15\n\rexpected_load\x18\x06 \x01(\x08\"\x82\x02\n\x10ScheduleResponse\x12\x1e\n\x05timer\x18\x01 \x01(\x0b\x32\x0f.relay.v1.Timer\x12\x10\n\x08replaced\x18\x02 \x01(\x08\x12&\n\x06result\x18\x03 \x01(\x0e\x32\x16.relay.v1.ChangeResult\x12\x1a\n\x12\x64\x65livery_under_way\x18\x04 \x01(\x08\x12\x0f\n\x07reached\x18\x05 \x01(\t\x12 \n\x13sealed_with_subject\x18\x06 \x01(\x08H\x00\x88\x01\x01\x12-\n\rexpected_load\x18\x07 \x01(\x0b\x32\x16.relay.v1.ExpectedLoadB\x16\n\x14_sealed_with_subject\"\x9c\x01\n\x0c\x45xpectedLoad\x12+\n\x08lateness\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x11\n\x04rate\x18\x02 \x01(\x01H\x00\x88\x01\x01\x12\x18\n\x10timers_in_minute\x18\x03 \x01(\x03\x12)\n\x05\x61s_of\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x07\n\x05_rate\"\xa0\x01\n\x14ScheduleBatchRequest\x12#\n\x06timers\x18\x01 \x03(\x0b\x32\x13.relay.v1.TimerSpec\x12$\n\x04mode\x18\x02 \x01(\x0e\x32\x16.relay.v1.ScheduleMode\x12)\n\x0bon_conflict\x18\x03 \x01(\x0e\x32\x14.relay.v1.OnConflict\x12\x12\n\ndurability\x18\x04 \x01(\t\"B\n\x15ScheduleBatchResponse\x12)\n\x07results\x18\x01 \x03(\x0b\x32\x18.relay.v1.ScheduleResult\"q\n\x0eScheduleResult\x12/\n\tscheduled\x18\x01 \x01(\x0b\x32\x1a.relay.v1.ScheduleResponseH\x00\x12$\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x13.relay.v1.ItemErrorH\x00\x42\x08\n\x06result\"I\n\tItemError\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\r\n\x05\x66ield\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\t\"\x8f\x04\n\x16ScheduleColumnsRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\ttimer_ids\x18\x02 \x03(\t\x12\x10\n\x08payloads\x18\x03 \x03(\x0c\x12\x14\n\x0c\x64ue_times_us\x18\x04 \x03(\x03\x12\x11\n\tdelays_us\x18\x05 \x03(\x03\x12>\n\x07headers\x18\x06 \x03(\x0b\x32-.relay.v1.ScheduleColumnsRequest.HeadersEntry\x12\x14\n\x0c\x63ontent_type\x18\x07 \x01(\t\x12$\n\x04mode\x18\x08 \x01(\x0e\x32\x16.relay.v1.ScheduleMode\x12)\n\x0bon_conflict\x18\t \x01(\x0e\x32\x14.relay.v1.OnConflict\x12+\n\x08\x64\x65\x62ounce\x18\n \x01(\x0b\x32\x19.google.protobuf.Duration\x12*\n\x07\x61t_most\x18\x0b \x01(\x0b\x32\x19.google.protobuf.Duration\x12)\n\x06spread\x18\x0c \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x12\n\ndurability\x18\r \x01(\t\x12\x11\n\tseal_with\x18\x0e \x03(\t\x12\x16\n\x0eoccurrence_ids\x18\x0f \x03(\t\x1a.\n\x0cHeadersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xc4\x02\n\x17ScheduleColumnsResponse\x12\x14\n\x0c\x64ue_times_us\x18\x01 \x03(\x03\x12\'\n\x07results\x18\x02 \x03(\x0e\x32\x16.relay.v1.ChangeResult\x12=\n\x06\x65rrors\x18\x03 \x03(\x0b\x32-.relay.v1.ScheduleColumnsResponse.ErrorsEntry\x12\x1c\n\x14\x64\x65liveries_under_way\x18\x04 \x03(\r\x12\x0f\n\x07reached\x18\x05 \x01(\t\x12 \n\x13sealed_with_subject\x18\x06 \x01(\x08H\x00\x88\x01\x01\x1a\x42\n\x0b\x45rrorsEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\"\n\x05value\x18\x02 \x01(\x0b\x32\x13.relay.v1.ItemError:\x02\x38\x01\x42\x16\n\x14_sealed_with_subject\"l\n\rCancelRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08timer_id\x18\x02 \x01(\t\x12&\n\tcondition\x18\x03 \x01(\x0b\x32\x13.relay.v1.Condition\x12\x12\n\ndurability\x18\x04 \x01(\t\"\x89\x01\n\x0e\x43\x61ncelResponse\x12\x11\n\tcancelled\x18\x01 \x01(\x08\x12&\n\x06result\x18\x02 \x01(\x0e\x32\x16.relay.v1.ChangeResult\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x1a\n\x12\x64\x65livery_under_way\x18\x04 \x01(\x08\x12\x0f\n\x07reached\x18\x05 \x01(\t\"T\n\x0fRunTimerRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08timer_id\x18\x02 \x01(\t\x12\x12\n\ndurability\x18\x03 \x01(\t\x12\x0c\n\x04note\x18\x04 \x01(\t\"g\n\x10RunTimerResponse\x12&\n\x06result\x18\x01 \x01(\x0e\x32\x16.relay.v1.ChangeResult\x12\x1a\n\x12\x64\x65livery_under_way\x18\x02 \x01(\x08\x12\x0f\n\x07reached\x18\x03 \x01(\t\"2\n\x0fGetTimerRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08timer_id\x18\x02 \x01(\t\"2\n\x10GetTimerResponse\x12\x1e\n\x05timer\x18\x01 \x01(\x0b\x32\x0f.relay.v1.Timer\"n\n\x11ListTimersRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12#\n\x05state\x18\x02 \x01(\x0e\x32\x14.relay.v1.TimerState\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\"N\n\x12ListTimersResponse\x12\x1f\n\x06timers\x18\x01 \x03(\x0b\x32\x0f.relay.v1.Timer\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"`\n\x16GetTimerHistoryRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08timer_id\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\"\xce\x02\n\x17GetTimerHistoryResponse\x12)\n\x08standing\x18\x01 \x01(\x0e\x32\x17.relay.v1.TimerStanding\x12\x1e\n\x05timer\x18\x02 \x01(\x0b\x32\x0f.relay.v1.Timer\x12*\n\x0c\x64\x65\x61\x64_letters\x18\x03 \x03(\x0b\x32\x14.relay.v1.DeadLetter\x12.\n\nas_of_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x35\n\x11paused_until_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12$\n\x06\x65vents\x18\x06 \x03(\x0b\x32\x14.relay.v1.TimerEvent\x12\x17\n\x0fnext_page_token\x18\x07 \x01(\t\x12\x16\n\x0e\x65vents_missing\x18\x08 \x01(\t*b\n\x0cScheduleMode\x12\x1d\n\x19SCHEDULE_MODE_UNSPECIFIED\x10\x00\x12\x19\n\x15SCHEDULE_MODE_REPLACE\x10\x01\x12\x18\n\x14SCHEDULE_MODE_CREATE\x10\x02*\x9d\x01\n\nOnConflict\x12\x1b\n\x17ON_CONFLICT_UNSPECIFIED\x10\x00\x12\x17\n\x13ON_CONFLICT_REPLACE\x10\x01\x12\x1d\n\x19ON_CONFLICT_KEEP_EARLIEST\x10\x02\x12\x1b\n\x17ON_CONFLICT_KEEP_LATEST\x10\x03\x12\x1d\n\x19ON_CONFLICT_KEEP_EXISTING\x10\x04\x32\xdf\x04\n\x0cTimerService\x12\x41\n\x08Schedule\x12\x19.relay.v1.ScheduleRequest\x1a\x1a.relay.v1.ScheduleResponse\x12P\n\rScheduleBatch\x12\x1e.relay.v1.ScheduleBatchRequest\x1a\x1f.relay.v1.ScheduleBatchResponse\x12V\n\x0fScheduleColumns\x12 .relay.v1.ScheduleColumnsRequest\x1a!.relay.v1.ScheduleColumnsResponse\x12\x41\n\x08RunTimer\x12\x19.relay.v1.RunTimerRequest\x1a\x1a.relay.v1.RunTimerResponse\x12;\n\x06\x43\x61ncel\x12\x17.relay.v1.CancelRequest\x1a\x18.relay.v1.CancelResponse\x12\x41\n\x08GetTimer\x12\x19.relay.v1.GetTimerRequest\x1a\x1a.relay.v1.GetTimerResponse\x12G\n\nListTimers\x12\x1b.relay.v1.ListTimersRequest\x1a\x1c.relay.v1.ListTimersResponse\x12V\n\x0fGetTimerHistory\x12 .relay.v1.GetTimerHistoryRequest\x1a!.relay.v1.GetTimerHistoryResponseB6\n\x08relay.v1P\x01Z\x1drelay-timers/relay/v1;relayv1\xaa\x02\x08Relay.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -41,50 +41,52 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SCHEDULECOLUMNSREQUEST_HEADERSENTRY']._serialized_options = b'8\001'
   _globals['_SCHEDULECOLUMNSRESPONSE_ERRORSENTRY']._loaded_options = None
   _globals['_SCHEDULECOLUMNSRESPONSE_ERRORSENTRY']._serialized_options = b'8\001'
-  _globals['_SCHEDULEMODE']._serialized_start=3050
-  _globals['_SCHEDULEMODE']._serialized_end=3148
-  _globals['_ONCONFLICT']._serialized_start=3151
-  _globals['_ONCONFLICT']._serialized_end=3308
+  _globals['_SCHEDULEMODE']._serialized_start=3279
+  _globals['_SCHEDULEMODE']._serialized_end=3377
+  _globals['_ONCONFLICT']._serialized_start=3380
+  _globals['_ONCONFLICT']._serialized_end=3537
   _globals['_SCHEDULEREQUEST']._serialized_start=190
-  _globals['_SCHEDULEREQUEST']._serialized_end=384
-  _globals['_SCHEDULERESPONSE']._serialized_start=387
-  _globals['_SCHEDULERESPONSE']._serialized_end=598
-  _globals['_SCHEDULEBATCHREQUEST']._serialized_start=601
-  _globals['_SCHEDULEBATCHREQUEST']._serialized_end=761
-  _globals['_SCHEDULEBATCHRESPONSE']._serialized_start=763
-  _globals['_SCHEDULEBATCHRESPONSE']._serialized_end=829
-  _globals['_SCHEDULERESULT']._serialized_start=831
-  _globals['_SCHEDULERESULT']._serialized_end=944
-  _globals['_ITEMERROR']._serialized_start=946
-  _globals['_ITEMERROR']._serialized_end=1019
-  _globals['_SCHEDULECOLUMNSREQUEST']._serialized_start=1022
-  _globals['_SCHEDULECOLUMNSREQUEST']._serialized_end=1549
-  _globals['_SCHEDULECOLUMNSREQUEST_HEADERSENTRY']._serialized_start=1503
-  _globals['_SCHEDULECOLUMNSREQUEST_HEADERSENTRY']._serialized_end=1549
-  _globals['_SCHEDULECOLUMNSRESPONSE']._serialized_start=1552
-  _globals['_SCHEDULECOLUMNSRESPONSE']._serialized_end=1876
-  _globals['_SCHEDULECOLUMNSRESPONSE_ERRORSENTRY']._serialized_start=1786
-  _globals['_SCHEDULECOLUMNSRESPONSE_ERRORSENTRY']._serialized_end=1852
-  _globals['_CANCELREQUEST']._serialized_start=1878
-  _globals['_CANCELREQUEST']._serialized_end=1986
-  _globals['_CANCELRESPONSE']._serialized_start=1989
-  _globals['_CANCELRESPONSE']._serialized_end=2126
-  _globals['_RUNTIMERREQUEST']._serialized_start=2128
-  _globals['_RUNTIMERREQUEST']._serialized_end=2212
-  _globals['_RUNTIMERRESPONSE']._serialized_start=2214
-  _globals['_RUNTIMERRESPONSE']._serialized_end=2317
-  _globals['_GETTIMERREQUEST']._serialized_start=2319
-  _globals['_GETTIMERREQUEST']._serialized_end=2369
-  _globals['_GETTIMERRESPONSE']._serialized_start=2371
-  _globals['_GETTIMERRESPONSE']._serialized_end=2421
-  _globals['_LISTTIMERSREQUEST']._serialized_start=2423
-  _globals['_LISTTIMERSREQUEST']._serialized_end=2533
-  _globals['_LISTTIMERSRESPONSE']._serialized_start=2535
-  _globals['_LISTTIMERSRESPONSE']._serialized_end=2613
-  _globals['_GETTIMERHISTORYREQUEST']._serialized_start=2615
-  _globals['_GETTIMERHISTORYREQUEST']._serialized_end=2711
-  _globals['_GETTIMERHISTORYRESPONSE']._serialized_start=2714
-  _globals['_GETTIMERHISTORYRESPONSE']._serialized_end=3048
-  _globals['_TIMERSERVICE']._serialized_start=3311
-  _globals['_TIMERSERVICE']._serialized_end=3918
+  _globals['_SCHEDULEREQUEST']._serialized_end=407
+  _globals['_SCHEDULERESPONSE']._serialized_start=410
+  _globals['_SCHEDULERESPONSE']._serialized_end=668
+  _globals['_EXPECTEDLOAD']._serialized_start=671
+  _globals['_EXPECTEDLOAD']._serialized_end=827
+  _globals['_SCHEDULEBATCHREQUEST']._serialized_start=830
+  _globals['_SCHEDULEBATCHREQUEST']._serialized_end=990
+  _globals['_SCHEDULEBATCHRESPONSE']._serialized_start=992
+  _globals['_SCHEDULEBATCHRESPONSE']._serialized_end=1058
+  _globals['_SCHEDULERESULT']._serialized_start=1060
+  _globals['_SCHEDULERESULT']._serialized_end=1173
+  _globals['_ITEMERROR']._serialized_start=1175
+  _globals['_ITEMERROR']._serialized_end=1248
+  _globals['_SCHEDULECOLUMNSREQUEST']._serialized_start=1251
+  _globals['_SCHEDULECOLUMNSREQUEST']._serialized_end=1778
+  _globals['_SCHEDULECOLUMNSREQUEST_HEADERSENTRY']._serialized_start=1732
+  _globals['_SCHEDULECOLUMNSREQUEST_HEADERSENTRY']._serialized_end=1778
+  _globals['_SCHEDULECOLUMNSRESPONSE']._serialized_start=1781
+  _globals['_SCHEDULECOLUMNSRESPONSE']._serialized_end=2105
+  _globals['_SCHEDULECOLUMNSRESPONSE_ERRORSENTRY']._serialized_start=2015
+  _globals['_SCHEDULECOLUMNSRESPONSE_ERRORSENTRY']._serialized_end=2081
+  _globals['_CANCELREQUEST']._serialized_start=2107
+  _globals['_CANCELREQUEST']._serialized_end=2215
+  _globals['_CANCELRESPONSE']._serialized_start=2218
+  _globals['_CANCELRESPONSE']._serialized_end=2355
+  _globals['_RUNTIMERREQUEST']._serialized_start=2357
+  _globals['_RUNTIMERREQUEST']._serialized_end=2441
+  _globals['_RUNTIMERRESPONSE']._serialized_start=2443
+  _globals['_RUNTIMERRESPONSE']._serialized_end=2546
+  _globals['_GETTIMERREQUEST']._serialized_start=2548
+  _globals['_GETTIMERREQUEST']._serialized_end=2598
+  _globals['_GETTIMERRESPONSE']._serialized_start=2600
+  _globals['_GETTIMERRESPONSE']._serialized_end=2650
+  _globals['_LISTTIMERSREQUEST']._serialized_start=2652
+  _globals['_LISTTIMERSREQUEST']._serialized_end=2762
+  _globals['_LISTTIMERSRESPONSE']._serialized_start=2764
+  _globals['_LISTTIMERSRESPONSE']._serialized_end=2842
+  _globals['_GETTIMERHISTORYREQUEST']._serialized_start=2844
+  _globals['_GETTIMERHISTORYREQUEST']._serialized_end=2940
+  _globals['_GETTIMERHISTORYRESPONSE']._serialized_start=2943
+  _globals['_GETTIMERHISTORYRESPONSE']._serialized_end=3277
+  _globals['_TIMERSERVICE']._serialized_start=3540
+  _globals['_TIMERSERVICE']._serialized_end=4147
 # @@protoc_insertion_point(module_scope)

@@ -37,34 +37,50 @@ ON_CONFLICT_KEEP_LATEST: OnConflict
 ON_CONFLICT_KEEP_EXISTING: OnConflict
 
 class ScheduleRequest(_message.Message):
-    __slots__ = ("timer", "mode", "condition", "on_conflict", "durability")
+    __slots__ = ("timer", "mode", "condition", "on_conflict", "durability", "expected_load")
     TIMER_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
     CONDITION_FIELD_NUMBER: _ClassVar[int]
     ON_CONFLICT_FIELD_NUMBER: _ClassVar[int]
     DURABILITY_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_LOAD_FIELD_NUMBER: _ClassVar[int]
     timer: _timer_pb2.TimerSpec
     mode: ScheduleMode
     condition: _timer_pb2.Condition
     on_conflict: OnConflict
     durability: str
-    def __init__(self, timer: _Optional[_Union[_timer_pb2.TimerSpec, _Mapping]] = ..., mode: _Optional[_Union[ScheduleMode, str]] = ..., condition: _Optional[_Union[_timer_pb2.Condition, _Mapping]] = ..., on_conflict: _Optional[_Union[OnConflict, str]] = ..., durability: _Optional[str] = ...) -> None: ...
+    expected_load: bool
+    def __init__(self, timer: _Optional[_Union[_timer_pb2.TimerSpec, _Mapping]] = ..., mode: _Optional[_Union[ScheduleMode, str]] = ..., condition: _Optional[_Union[_timer_pb2.Condition, _Mapping]] = ..., on_conflict: _Optional[_Union[OnConflict, str]] = ..., durability: _Optional[str] = ..., expected_load: bool = ...) -> None: ...
 
 class ScheduleResponse(_message.Message):
-    __slots__ = ("timer", "replaced", "result", "delivery_under_way", "reached", "sealed_with_subject")
+    __slots__ = ("timer", "replaced", "result", "delivery_under_way", "reached", "sealed_with_subject", "expected_load")
     TIMER_FIELD_NUMBER: _ClassVar[int]
     REPLACED_FIELD_NUMBER: _ClassVar[int]
     RESULT_FIELD_NUMBER: _ClassVar[int]
     DELIVERY_UNDER_WAY_FIELD_NUMBER: _ClassVar[int]
     REACHED_FIELD_NUMBER: _ClassVar[int]
     SEALED_WITH_SUBJECT_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_LOAD_FIELD_NUMBER: _ClassVar[int]
     timer: _timer_pb2.Timer
     replaced: bool
     result: _timer_pb2.ChangeResult
     delivery_under_way: bool
     reached: str
     sealed_with_subject: bool
-    def __init__(self, timer: _Optional[_Union[_timer_pb2.Timer, _Mapping]] = ..., replaced: bool = ..., result: _Optional[_Union[_timer_pb2.ChangeResult, str]] = ..., delivery_under_way: bool = ..., reached: _Optional[str] = ..., sealed_with_subject: bool = ...) -> None: ...
+    expected_load: ExpectedLoad
+    def __init__(self, timer: _Optional[_Union[_timer_pb2.Timer, _Mapping]] = ..., replaced: bool = ..., result: _Optional[_Union[_timer_pb2.ChangeResult, str]] = ..., delivery_under_way: bool = ..., reached: _Optional[str] = ..., sealed_with_subject: bool = ..., expected_load: _Optional[_Union[ExpectedLoad, _Mapping]] = ...) -> None: ...
+
+class ExpectedLoad(_message.Message):
+    __slots__ = ("lateness", "rate", "timers_in_minute", "as_of")
+    LATENESS_FIELD_NUMBER: _ClassVar[int]
+    RATE_FIELD_NUMBER: _ClassVar[int]
+    TIMERS_IN_MINUTE_FIELD_NUMBER: _ClassVar[int]
+    AS_OF_FIELD_NUMBER: _ClassVar[int]
+    lateness: _duration_pb2.Duration
+    rate: float
+    timers_in_minute: int
+    as_of: _timestamp_pb2.Timestamp
+    def __init__(self, lateness: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., rate: _Optional[float] = ..., timers_in_minute: _Optional[int] = ..., as_of: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class ScheduleBatchRequest(_message.Message):
     __slots__ = ("timers", "mode", "on_conflict", "durability")

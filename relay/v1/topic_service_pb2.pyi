@@ -39,7 +39,7 @@ class ListTopicsResponse(_message.Message):
     def __init__(self, topics: _Optional[_Iterable[_Union[Topic, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class Topic(_message.Message):
-    __slots__ = ("topic", "timers", "due", "next_claim_time", "dead", "oldest_death_time", "paused", "paused_until", "error", "dispatch", "ready", "processing", "entries", "groups", "partitions", "moving_to")
+    __slots__ = ("topic", "timers", "due", "next_claim_time", "dead", "oldest_death_time", "paused", "paused_until", "error", "dispatch", "ready", "processing", "entries", "groups", "partitions", "moving_to", "scheduled_here", "delivered_here")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     TIMERS_FIELD_NUMBER: _ClassVar[int]
     DUE_FIELD_NUMBER: _ClassVar[int]
@@ -56,6 +56,8 @@ class Topic(_message.Message):
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     MOVING_TO_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULED_HERE_FIELD_NUMBER: _ClassVar[int]
+    DELIVERED_HERE_FIELD_NUMBER: _ClassVar[int]
     topic: str
     timers: int
     due: int
@@ -72,7 +74,9 @@ class Topic(_message.Message):
     groups: _containers.RepeatedCompositeFieldContainer[TopicGroup]
     partitions: int
     moving_to: int
-    def __init__(self, topic: _Optional[str] = ..., timers: _Optional[int] = ..., due: _Optional[int] = ..., next_claim_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., dead: _Optional[int] = ..., oldest_death_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., paused: bool = ..., paused_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., error: _Optional[str] = ..., dispatch: _Optional[str] = ..., ready: _Optional[int] = ..., processing: _Optional[int] = ..., entries: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[TopicGroup, _Mapping]]] = ..., partitions: _Optional[int] = ..., moving_to: _Optional[int] = ...) -> None: ...
+    scheduled_here: int
+    delivered_here: int
+    def __init__(self, topic: _Optional[str] = ..., timers: _Optional[int] = ..., due: _Optional[int] = ..., next_claim_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., dead: _Optional[int] = ..., oldest_death_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., paused: bool = ..., paused_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., error: _Optional[str] = ..., dispatch: _Optional[str] = ..., ready: _Optional[int] = ..., processing: _Optional[int] = ..., entries: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[TopicGroup, _Mapping]]] = ..., partitions: _Optional[int] = ..., moving_to: _Optional[int] = ..., scheduled_here: _Optional[int] = ..., delivered_here: _Optional[int] = ...) -> None: ...
 
 class TopicGroup(_message.Message):
     __slots__ = ("group", "pending", "unread", "waiting", "consumers")
@@ -169,7 +173,7 @@ class ForecastRequest(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., horizon: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., resolution: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class ForecastResponse(_message.Message):
-    __slots__ = ("topic", "as_of", "overdue", "leased", "intervals", "later", "occurrences_until", "unread_recurrences")
+    __slots__ = ("topic", "as_of", "overdue", "leased", "intervals", "later", "occurrences_until", "unread_recurrences", "cold")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     AS_OF_FIELD_NUMBER: _ClassVar[int]
     OVERDUE_FIELD_NUMBER: _ClassVar[int]
@@ -178,6 +182,7 @@ class ForecastResponse(_message.Message):
     LATER_FIELD_NUMBER: _ClassVar[int]
     OCCURRENCES_UNTIL_FIELD_NUMBER: _ClassVar[int]
     UNREAD_RECURRENCES_FIELD_NUMBER: _ClassVar[int]
+    COLD_FIELD_NUMBER: _ClassVar[int]
     topic: str
     as_of: _timestamp_pb2.Timestamp
     overdue: int
@@ -186,19 +191,32 @@ class ForecastResponse(_message.Message):
     later: int
     occurrences_until: _timestamp_pb2.Timestamp
     unread_recurrences: int
-    def __init__(self, topic: _Optional[str] = ..., as_of: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., overdue: _Optional[int] = ..., leased: _Optional[int] = ..., intervals: _Optional[_Iterable[_Union[ForecastInterval, _Mapping]]] = ..., later: _Optional[int] = ..., occurrences_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., unread_recurrences: _Optional[int] = ...) -> None: ...
+    cold: ColdForecast
+    def __init__(self, topic: _Optional[str] = ..., as_of: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., overdue: _Optional[int] = ..., leased: _Optional[int] = ..., intervals: _Optional[_Iterable[_Union[ForecastInterval, _Mapping]]] = ..., later: _Optional[int] = ..., occurrences_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., unread_recurrences: _Optional[int] = ..., cold: _Optional[_Union[ColdForecast, _Mapping]] = ...) -> None: ...
+
+class ColdForecast(_message.Message):
+    __slots__ = ("count_time", "overdue", "later")
+    COUNT_TIME_FIELD_NUMBER: _ClassVar[int]
+    OVERDUE_FIELD_NUMBER: _ClassVar[int]
+    LATER_FIELD_NUMBER: _ClassVar[int]
+    count_time: _timestamp_pb2.Timestamp
+    overdue: int
+    later: int
+    def __init__(self, count_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., overdue: _Optional[int] = ..., later: _Optional[int] = ...) -> None: ...
 
 class ForecastInterval(_message.Message):
-    __slots__ = ("start_time", "end_time", "timers", "occurrences")
+    __slots__ = ("start_time", "end_time", "timers", "occurrences", "cold")
     START_TIME_FIELD_NUMBER: _ClassVar[int]
     END_TIME_FIELD_NUMBER: _ClassVar[int]
     TIMERS_FIELD_NUMBER: _ClassVar[int]
     OCCURRENCES_FIELD_NUMBER: _ClassVar[int]
+    COLD_FIELD_NUMBER: _ClassVar[int]
     start_time: _timestamp_pb2.Timestamp
     end_time: _timestamp_pb2.Timestamp
     timers: int
     occurrences: int
-    def __init__(self, start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., timers: _Optional[int] = ..., occurrences: _Optional[int] = ...) -> None: ...
+    cold: int
+    def __init__(self, start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., timers: _Optional[int] = ..., occurrences: _Optional[int] = ..., cold: _Optional[int] = ...) -> None: ...
 
 class DeadLetter(_message.Message):
     __slots__ = ("topic", "timer_id", "dead_id", "reason", "attempts", "last_error", "due_time", "death_time", "occurrence_id", "payload", "headers", "content_type", "group", "content_withheld")

@@ -13,7 +13,7 @@ from relay.web import forms
 from relay.web.operations import Answer, ApiCall, Calls, Operation, timer_path
 
 STORED = (pb.CHANGE_RESULT_CREATED, pb.CHANGE_RESULT_REPLACED)
-ABOUT = ("mode", "on_conflict", "condition", "durability")
+ABOUT = ("mode", "on_conflict", "condition", "durability", "expected_load")
 """The fields of a ScheduleRequest, which stand beside those of its timer."""
 
 

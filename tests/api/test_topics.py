@@ -10,6 +10,6 @@ from relay.core.timers import TopicStats
 def test_the_number_of_partitions() -> None:
     """The message has the number only where a topic has several; any other message is as it always was."""
     stats = TopicStats("orders", 1, 2, 0, None, 0, None, None, partitions=8)
-    assert _topic(stats, Dispatch.LEASE).partitions == 8
+    assert _topic(stats, Dispatch.LEASE, None).partitions == 8
     single = TopicStats("orders", 1, 2, 0, None, 0, None, None)
-    assert not _topic(single, Dispatch.LEASE).HasField("partitions")
+    assert not _topic(single, Dispatch.LEASE, (1, 2)).HasField("partitions")

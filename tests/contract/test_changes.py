@@ -65,6 +65,9 @@ async def test_create_only_in_one_call(subject: Subject) -> None:
     [
         (Condition(), None, None),
         (PENDING, None, Change.IN_FLIGHT),
+        (Condition(only_leased=True), UNCHANGED, None),
+        (Condition(only_leased=True, due=NOW), UNCHANGED, None),
+        (Condition(only_leased=True, due=NOW + 1), UNCHANGED, UNCHANGED),
         (Condition(due=NOW), None, None),
         (Condition(due=NOW + 1), UNCHANGED, UNCHANGED),
         (Condition(due=NOW - 1), UNCHANGED, UNCHANGED),

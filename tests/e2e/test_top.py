@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 
+import pytest
+
+from relay.cli.topics import top
 from relay.cli.topics.top import Top, cells
 from relay.client import Delivery, RelayClient
 from tests.worlds.relay.processes import command
@@ -12,7 +15,7 @@ from tests.worlds.relay.stage import Stage
 from tests.worlds.waiting import until
 
 
-async def test_how_topics_stand(stage: Stage) -> None:
+async def test_how_topics_stand(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Waiting, due, leased, dead and paused ones are told apart, and what is due comes first."""
     relay = stage.relay()
     client, gate = RelayClient(relay.target, timeout=60.0), asyncio.Event()
@@ -36,9 +39,9 @@ async def test_how_topics_stand(stage: Stage) -> None:
         ran = await asyncio.to_thread(command, "top", "--once", "--json", "--target", relay.target)
         assert ran.code == 0
         first, second = ran.documents
-        told = ("topic", "waiting", "due", "leased", "dead", "paused", "change_per_second")
-        assert [first[name] for name in told] == ["paused", 0, 1, 0, 0, True, None]
-        assert [second[name] for name in told] == ["orders", 3, 0, 2, 0, False, None]
+        told = ("topic", "waiting", "due", "leased", "dead", "paused", "change_per_second", "in_per_second")
+        assert [first[name] for name in told] == ["paused", 0, 1, 0, 0, True, None, None]
+        assert [second[name] for name in told] == ["orders", 3, 0, 2, 0, False, None, None]
         assert first["oldest_due_time"] == late.due_time.isoformat().replace("+00:00", "Z")
 
         looking = Top(10)
@@ -50,9 +53,14 @@ async def test_how_topics_stand(stage: Stage) -> None:
         assert (orders.waiting, has_more) == (103, False)
         assert orders.change is not None
         assert orders.change > 0
-        assert cells(orders)[5].startswith("+")
-        rows, has_more = await Top(1).look(client.topics)
-        assert (len(rows), has_more) == (1, True)
+        assert (orders.come, orders.gone) == (orders.change, 0.0)
+        assert cells(orders)[7].startswith("+")
+        looking = Top(1)
+        rows, has_more = await looking.look(client.topics)
+        assert ([row.info.topic for row in rows], has_more, looking.others) == (["paused"], False, 1)
+        monkeypatch.setattr(top, "RANKED", 1)
+        rows, has_more = await Top(5).look(client.topics)
+        assert ([row.info.topic for row in rows], has_more) == (["orders"], True)
 
         ran = await asyncio.to_thread(command, "top", "--once", "--target", relay.target)
         lines = [line.split() for line in ran.out.splitlines() if "orders" in line or "paused" in line]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
-from itertools import takewhile
+from itertools import chain, repeat, takewhile
 
 import pytest
 
@@ -111,12 +111,20 @@ def test_too_many_to_compute(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_no_time_to_compile_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first recurrence that is not looked at says from when on some are missing."""
-    ticks = iter(range(100))
-    monkeypatch.setattr(forecasting, "monotonic", lambda: float(next(ticks)))
+    ticks = chain([0, 0.4, 0.8, 1.2], repeat(1.5))
+    monkeypatch.setattr(forecasting, "monotonic", lambda: next(ticks))
     several = [kept(Rule(every=n * MINUTE)) for n in (5, 1, 3, 4)]
     counted = with_occurrences(found(*several), WINDOW, NO_CALENDARS)
     assert counted.until == NOW + 4 * MINUTE
     assert list(counted.occurrences) == [2, 2, 0, 0]
+
+
+def test_no_time_for_more_instants(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rule may take long for each: the time is looked at before every one."""
+    ticks = iter([0, 0.1, 1.0, 1.9, 2.1])
+    monkeypatch.setattr(forecasting, "monotonic", lambda: next(ticks))
+    counted = with_occurrences(found(kept(Rule(every=MINUTE))), WINDOW, NO_CALENDARS)
+    assert (list(counted.occurrences), counted.until) == ([2, 0, 0, 0], NOW + 3 * MINUTE)
 
 
 def test_a_rule_of_a_newer_version() -> None:

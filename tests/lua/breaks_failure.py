@@ -134,6 +134,7 @@ THE_TERMS = {
         "timeline/schedule", "create-sees-own-call", "nil, 0, found[n]", old="nil, 0, found[n] or latest[id]"
     ),
     "a lease not asked for": Break("lib/conditions", "lease-asked-for"),
+    "no lease not asked for": Break("lib/conditions", "no-lease-asked-for"),
     "a due time not asked for": Break(
         "lib/conditions",
         "due-time-asked-for",

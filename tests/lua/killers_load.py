@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from tests.lua import test_cold as cold
 from tests.lua import test_load as load
 from tests.lua import test_pace as pace
 from tests.lua.killers_failure import Scenario
@@ -13,6 +14,9 @@ died: Scenario = partial(load.test_what_ended_stays_away, end=load.end_in_a_clai
 cancelled: Scenario = partial(load.test_what_ended_stays_away, end=load.end_by_cancel)
 
 OF_LOAD: dict[str, tuple[Scenario, ...]] = {
+    "taken from what nobody has counted": (cold.test_a_store_that_nobody_has_counted_leaves_nothing,),
+    "an older plan's word stands": (cold.test_a_sweep_that_comes_to_itself_says_nothing,),
+    "counts stay for good": (cold.test_counts_of_a_store_that_nobody_sweeps_any_more,),
     "ledger not read": (load.test_a_batch_is_loaded_once,),
     "ledger not written": (load.test_a_batch_is_loaded_once,),
     "ledger of all plans": (load.test_batches_and_plans_are_apart,),

@@ -134,6 +134,21 @@ async def test_a_condition_that_does_not_hold(bench: Bench, condition: Condition
     assert await bench.settle("a", N1, Verb.ACK) is Verdict.OK
 
 
+async def test_a_condition_on_a_lease(bench: Bench) -> None:
+    """What is listed as leased is removed only while it is: a delivery may end, and another attempt follow,
+    before the call comes."""
+    condition = Condition(only_leased=True, due=NOW - SECOND)
+    bench.put("a", DEADLINE, BACKED_OFF)
+    before = bench.state()
+    assert await schedule(bench, new(condition=condition)) == [Scheduled(NOW - SECOND, UNCHANGED)]
+    assert await bench.store.cancel(bench.topic, ["a"], condition) == [Changed(UNCHANGED)]
+    assert bench.state() == before
+    bench.put("a", DEADLINE, HELD)
+    cancelled = Changed(Change.CANCELLED, delivery_under_way=True)
+    assert await bench.store.cancel(bench.topic, ["a"], condition) == [cancelled]
+    assert bench.state() == EMPTY
+
+
 async def test_a_due_time_that_holds_under_a_lease(bench: Bench) -> None:
     """Asked for the due time alone, a timer in flight is changed, and its delivery finds out."""
     bench.put("a", DEADLINE, HELD)

@@ -11,12 +11,12 @@ from deltalake import DeltaTable
 
 from relay.pipeline.audit import presence
 from relay.pipeline.cold import staging, upkeep
-from relay.pipeline.cold.forgetting import forget
 from relay.pipeline.cold.plans import Plan
 from relay.pipeline.cold.store import ColdStore
 from relay.pipeline.cold.sweep import now
 from relay.pipeline.cold.sweep_options import Swept
 from relay.pipeline.cold.table import TableGone
+from relay.pipeline.cold.upkeep import forget
 from relay.pipeline.jobs import forget as forget_job
 from relay.pipeline.jobs.forget import Forget
 from relay.pipeline.spark.session import configured

@@ -123,7 +123,19 @@ def test_who_uses_a_file_takes_its_keys(part: str, monkeypatch: pytest.MonkeyPat
 def test_every_key_has_a_name_that_keys_py_knows(verb: str) -> None:
     """And one type, whichever script takes it; what a script uses is there."""
     declared = manifest(verb)
-    made = {"layout", "move", "first", "relays", "copy", "applied", "even", "odd", "subjects", *RECURRENCES}
+    made = {
+        "layout",
+        "move",
+        "first",
+        "relays",
+        "copy",
+        "applied",
+        "even",
+        "odd",
+        "subjects",
+        "cold",
+        *RECURRENCES,
+    }
     assert declared.keys.keys() <= {*dir(KeyNames()), *made}
     everywhere = {name: kind for other in VERBS for name, kind in manifest(other).keys.items()}
     assert dict(declared.keys) == {name: everywhere[name] for name in declared.keys}

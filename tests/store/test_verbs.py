@@ -71,6 +71,7 @@ CALLS: list[Call[Any]] = [
     bulk.keep_marks("t", "1", "d", lock=1, ttl=2),
     bulk.close_marks("t", "1", "d"),
     bulk.pace(1),
+    bulk.tell_cold("t", "takes", "s", 1, "2"),
     layout.begin("t", 8),
     layout.change("t", "1 2", "2 2 4", 5),
     layout.heartbeat("t", "r", 1),

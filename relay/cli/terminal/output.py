@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from relay.client import ChangeResult, ScheduledTimer, Timer, TimerChange, TimerInfo
+from relay.client import ChangeResult, ExpectedLoad, ScheduledTimer, Timer, TimerChange, TimerInfo
 from relay.client.calls.topic_values import DeadLetter
 
 if TYPE_CHECKING:
@@ -72,7 +72,15 @@ def scheduled(timer: ScheduledTimer, as_json: bool) -> None:
     """Print what `schedule` answers."""
     if as_json:
         told = {"replaced": timer.replaced, "delivery_under_way": timer.delivery_under_way}
-        document({**fields(timer), **told, "result": timer.result.value, "durability": timer.durability})
+        document(
+            {
+                **fields(timer),
+                **told,
+                "result": timer.result.value,
+                "durability": timer.durability,
+                **({} if timer.expected_load is None else {"expected_load": _load(timer.expected_load)}),
+            }
+        )
         return
     called, due = name(timer.topic, timer.timer_id), iso(timer.due_time)
     if timer.result in (ChangeResult.UNCHANGED, ChangeResult.IN_FLIGHT):
@@ -80,6 +88,28 @@ def scheduled(timer: ScheduledTimer, as_json: bool) -> None:
     else:
         done = "rescheduled" if timer.replaced else "scheduled"
         typer.echo(f"{done} {called} for {due}{as_durable(timer)}{under_way(timer)}")
+    if timer.expected_load is not None:
+        typer.echo(_expected(timer.expected_load))
+
+
+def _expected(load: ExpectedLoad) -> str:
+    minute = f"{timers(load.timers_in_minute)} fall due in that minute"
+    if load.lateness is None:
+        return f"{minute}; this relay has not delivered any lately, and can't tell how late it will be"
+    late = f"{load.lateness.total_seconds():,.1f} s"
+    return (
+        f"expected {late} late, at the {load.rate:,.1f} timers a second that this relay has shown; {minute}"
+    )
+
+
+def _load(load: ExpectedLoad) -> dict[str, Any]:
+    lateness = load.lateness
+    return {
+        "lateness_seconds": None if lateness is None else lateness.total_seconds(),
+        "rate": load.rate,
+        "timers_in_minute": load.timers_in_minute,
+        "as_of": iso(load.as_of),
+    }
 
 
 def as_durable(change: ScheduledTimer | TimerChange) -> str:

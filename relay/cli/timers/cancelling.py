@@ -171,10 +171,10 @@ async def cancel_page(
 ) -> None:
     """Cancel what a page has, as far as it is still what was asked for.
 
-    This has a race: a timer is listed, somebody moves it out of the window, and then it is cancelled. So each
-    call has the condition that the timer is as it was listed. A leased timer may have ended, and somebody may
-    have scheduled its id again: that one is due at another time. All that have begun are counted, also where
-    one fails.
+    This has a race: a timer is listed, somebody moves it out of the window, or its delivery ends and another
+    attempt is to follow, and then it is cancelled. So each call has the condition that the timer is as it was
+    listed. A leased timer may have ended, and somebody may have scheduled its id again: that one is due at
+    another time. All that have begun are counted, also where one fails.
     """
     is_this_one = selection.due is not None or selection.state is TimerState.LEASED
     left = iter(page)
@@ -189,6 +189,7 @@ async def cancel_page(
                     topic,
                     timer.timer_id,
                     only_if_pending=selection.state is TimerState.PENDING,
+                    only_if_leased=selection.state is TimerState.LEASED,
                     only_if_due_at=timer.due_time if is_this_one else None,
                     durability=how.durability,
                 )

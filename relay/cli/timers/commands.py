@@ -120,6 +120,9 @@ def schedule(
         ),
     ] = "",
     durability: Durability = "",
+    expected_load: Annotated[
+        bool, typer.Option("--expected-load", help="Say how late it will be, by what else falls due.")
+    ] = False,
     target: Target = DEFAULT_TARGET,
     timeout: Timeout = None,
     as_json: Json = False,
@@ -156,6 +159,7 @@ def schedule(
             "on_conflict": conflict,
             "seal_with": seal_with,
             "durability": durability,
+            "expected_load": expected_load,
         },
         as_json,
     )

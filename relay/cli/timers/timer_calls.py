@@ -62,6 +62,8 @@ def schedule(
     }
     timer = connection.ask(lambda client: client.schedule(topic, payload, **options))
     output.scheduled(timer, as_json)
+    if given.get("expected_load") and timer.expected_load is None:
+        typer.echo("relay: the relay can't tell at present what load is expected", err=True)
 
 
 def _length(text: str | None, option: str) -> timedelta | None:

@@ -46,7 +46,7 @@ def forecast(
     async def render(topics: Topics) -> RenderableType:
         found = await look(topics)
         tell_what_is_missing(found)
-        return tables.table(TITLES, rows(found))
+        return tables.table(titles(found), rows(found))
 
     async def print_document(topics: Topics) -> None:
         output.document(document(await look(topics)))
@@ -56,7 +56,7 @@ def forecast(
 
 def document(found: Forecast) -> dict[str, Any]:
     """Return a forecast for scripts."""
-    until = found.occurrences_until
+    until, cold = found.occurrences_until, found.cold
     return {
         "topic": found.topic,
         "as_of": output.iso(found.as_of),
@@ -68,30 +68,47 @@ def document(found: Forecast) -> dict[str, Any]:
                 "end_time": output.iso(each.end_time),
                 "timers": each.timers,
                 "occurrences": each.occurrences,
+                "cold": each.cold,
             }
             for each in found.intervals
         ],
         "later": found.later,
         "occurrences_until": None if until is None else output.iso(until),
         "unread_recurrences": found.unread_recurrences,
+        "cold": None
+        if cold is None
+        else {"count_time": output.iso(cold.count_time), "overdue": cold.overdue, "later": cold.later},
     }
 
 
-TITLES = ("from", "timers>", "occurrences>", "")
+def titles(found: Forecast) -> tuple[str, ...]:
+    """The heads of the columns; one about cold stores only where there is anything to say of them."""
+    return ("from", "timers>", "occurrences>", *(() if found.cold is None else ("cold>",)), "")
 
 
-def rows(found: Forecast) -> list[tuple[str, str, str, str]]:
+def rows(found: Forecast) -> list[tuple[str, ...]]:
     """The rows of the table: what waits, a bar for each interval, what comes behind them."""
     most = max((each.total for each in found.intervals), default=0)
     leased = "not told apart" if found.leased is None else str(found.leased)
+    cold = found.cold
+
+    def cells(count: int | None) -> tuple[str, ...]:
+        return () if cold is None else ("" if count is None else str(count),)
+
     return [
-        ("overdue", str(found.overdue), "", ""),
-        ("leased", leased, "", ""),
+        ("overdue", str(found.overdue), "", *cells(None if cold is None else cold.overdue), ""),
+        ("leased", leased, "", *cells(None), ""),
         *(
-            (_clock(each.start_time), str(each.timers), str(each.occurrences), bar(each.total, most))
+            (
+                _clock(each.start_time),
+                str(each.timers),
+                str(each.occurrences),
+                *cells(each.cold),
+                bar(each.total, most),
+            )
             for each in found.intervals
         ),
-        ("later", str(found.later), "", ""),
+        ("later", str(found.later), "", *cells(None if cold is None else cold.later), ""),
     ]
 
 

@@ -19,7 +19,14 @@ if TYPE_CHECKING:
 AT_ONCE = 20
 """Topics that are asked for at once."""
 
-TITLES = ("topic", "waiting>", "due>", "leased>", "dead>", "change/s>", "oldest due", "paused")
+RANKED = 1_000
+"""The most topics that are read and ranked, those whose names come first: one page, a script call for each
+partition."""
+
+TITLES = (
+    *("topic", "waiting>", "due>", "leased>", "dead>"),
+    *("in/s>", "out/s>", "change/s>", "oldest due", "paused"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +34,8 @@ class TopRow:
     """How a topic stands at an instant by the clock of Redis.
 
     `leased` is None where too many leases stand to look at each: they are among `waiting` then. `change` says
-    by how many timers a second the topic has grown since the last look, and is None at the first one.
+    by how many timers a second the topic has grown since the last look, `come` and `gone` how many were
+    scheduled through this relay and how many deliveries have begun at it; all are None at the first look.
     """
 
     info: TopicInfo
@@ -35,11 +43,19 @@ class TopRow:
     waiting: int = 0
     leased: int | None = None
     change: float | None = None
+    come: float | None = None
+    gone: float | None = None
 
     @property
     def rank(self) -> tuple[bool, int, str]:
-        """By which the topics that need a look come first: those with due timers, the most first."""
-        return not self.info.error, -self.info.due, self.info.topic
+        """See `rank_of`."""
+        return rank_of(self.info)
+
+
+def rank_of(info: TopicInfo) -> tuple[bool, int, str]:
+    """By which the topics that need a look come first: those that can't be read, then those with due timers,
+    the most first."""
+    return not info.error, -info.due, info.topic
 
 
 class Top:
@@ -47,17 +63,21 @@ class Top:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._before: dict[str, tuple[datetime, int]] = {}
+        self.others = 0
+        """The topics of the last look that were ranked and not shown."""
+        self._before: dict[str, tuple[datetime, TopicInfo]] = {}
 
     async def look(self, topics: Topics) -> tuple[list[TopRow], bool]:
-        """Return the rows, and whether there are more topics than the limit."""
-        found: list[TopicInfo] = []
+        """Return the rows of the topics that rank first, and whether there are some that were not ranked."""
+        ranked: list[TopicInfo] = []
         has_more = False
-        async for info in topics.list(page_size=min(self._limit + 1, 1000)):
-            has_more = len(found) == self._limit
+        async for info in topics.list(page_size=RANKED):
+            has_more = len(ranked) == RANKED
             if has_more:
                 break
-            found.append(info)
+            ranked.append(info)
+        found = sorted(ranked, key=rank_of)[: self._limit]
+        self.others = len(ranked) - len(found)
         gate = asyncio.Semaphore(AT_ONCE)
 
         async def forecast(info: TopicInfo) -> Forecast | None:
@@ -75,12 +95,19 @@ class Top:
         if found is None or info.error:
             return TopRow(info)
         before = self._before.get(info.topic)
-        self._before[info.topic] = found.as_of, info.timers
-        change = None
+        self._before[info.topic] = found.as_of, info
+        change = come = gone = None
         if before is not None and (seconds := (found.as_of - before[0]).total_seconds()) > 0:
-            change = (info.timers - before[1]) / seconds
+            change = (info.timers - before[1].timers) / seconds
+            come = _rate(before[1].scheduled_here, info.scheduled_here, seconds)
+            gone = _rate(before[1].delivered_here, info.delivered_here, seconds)
         waiting = max(info.timers - info.due - (found.leased or 0), 0)
-        return TopRow(info, found.as_of, waiting, found.leased, change)
+        return TopRow(info, found.as_of, waiting, found.leased, change, come, gone)
+
+
+def _rate(before: int | None, now: int | None, seconds: float) -> float | None:
+    """What was counted a second; None if the relay does not count, or was started since."""
+    return None if before is None or now is None or now < before else (now - before) / seconds
 
 
 def top(connection: RelayConnection, limit: int, every: str | None, as_json: bool) -> None:
@@ -90,7 +117,9 @@ def top(connection: RelayConnection, limit: int, every: str | None, as_json: boo
     async def render(topics: Topics) -> RenderableType:
         rows, has_more = await looking.look(topics)
         if has_more:
-            tables.remark(f"there are more: these are the first {limit} (--limit)")
+            tables.remark(f"there are more: only the first {RANKED:,} by their names are ranked")
+        elif looking.others:
+            tables.remark(f"there are {looking.others:,} more, with less that is due (--limit)")
         return tables.table(TITLES, [cells(row) for row in rows]) if rows else "no topics yet"
 
     async def print_documents(topics: Topics) -> None:
@@ -104,7 +133,7 @@ def cells(row: TopRow) -> tuple[str, ...]:
     """What stands in a row of the table."""
     info = row.info
     if info.error or row.as_of is None:
-        return info.topic, "?", "?", "?", "?", "", info.error, ""
+        return info.topic, "?", "?", "?", "?", "", "", "", info.error, ""
     oldest = info.next_claim_time if info.due else None
     leased = "?" if row.leased is None else f"{row.leased:,}"
     return (
@@ -113,6 +142,7 @@ def cells(row: TopRow) -> tuple[str, ...]:
         f"{info.due:,}",
         leased,
         f"{info.dead:,}",
+        *("" if rate is None else f"{rate:,.1f}" for rate in (row.come, row.gone)),
         "" if row.change is None else f"{row.change:+,.1f}",
         distance(oldest - row.as_of) if oldest is not None else "",
         how_long(info) if info.paused else "",
@@ -132,6 +162,8 @@ def document(row: TopRow) -> dict[str, Any]:
         "due": info.due,
         "leased": row.leased,
         "dead": info.dead,
+        "in_per_second": None if row.come is None else round(row.come, 3),
+        "out_per_second": None if row.gone is None else round(row.gone, 3),
         "change_per_second": None if row.change is None else round(row.change, 3),
         "oldest_due_time": None if oldest is None else output.iso(oldest),
         "paused": info.paused,

@@ -136,11 +136,17 @@ def not_sealed() -> errors.FailedPrecondition:
     )
 
 
-def condition(*, only_if_pending: bool, only_if_due_at: datetime | None) -> timer_pb2.Condition | None:
-    """Return the message for the wire; None if nothing is asked for."""
-    if not only_if_pending and only_if_due_at is None:
+def condition(
+    *, only_if_pending: bool, only_if_due_at: datetime | None, only_if_leased: bool = False
+) -> timer_pb2.Condition | None:
+    """Return the message for the wire; None if nothing is asked for. Raises `InvalidArgument`."""
+    if only_if_pending and only_if_leased:
+        raise errors.InvalidArgument(
+            "only_if_leased can't be combined with only_if_pending", field="only_if_leased"
+        )
+    if not (only_if_pending or only_if_leased) and only_if_due_at is None:
         return None
-    message = timer_pb2.Condition(only_if_pending=only_if_pending)
+    message = timer_pb2.Condition(only_if_pending=only_if_pending, only_if_leased=only_if_leased)
     if only_if_due_at is not None:
         message.due_time.CopyFrom(arguments.to_timestamp(only_if_due_at, "only_if_due_at"))
     return message

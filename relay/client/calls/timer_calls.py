@@ -177,6 +177,7 @@ def schedule(
     only_if_pending: bool = False,
     only_if_due_at: datetime | None = None,
     durability: str = "",
+    expected_load: bool = False,
     **fields: Unpack[TimerFields],
 ) -> Steps[ScheduledTimer]:
     """Store one timer. Raises `InvalidArgument` or another `CallError`."""
@@ -197,7 +198,13 @@ def schedule(
     new = NewTimer(topic=topic, payload=payload, **given)
     if new.debounce is not None:
         _check_debounce(fields, alone=required is None and not create_only and on_conflict is None)
-    request = pb.ScheduleRequest(timer=new.to_proto(), condition=required, durability=durability, **said)
+    request = pb.ScheduleRequest(
+        timer=new.to_proto(),
+        condition=required,
+        durability=durability,
+        expected_load=expected_load,
+        **said,
+    )
     response = yield from call(SCHEDULE, request, timeout)
     read_reached(durability, response.reached)
     check_sealed(new.seal_with, told=response.sealed_with_subject)
@@ -210,12 +217,15 @@ def cancel(
     *,
     only_if_pending: bool,
     only_if_due_at: datetime | None,
+    only_if_leased: bool = False,
     durability: str,
     timeout: float,
 ) -> Steps[TimerChange]:
     """Remove a timer."""
     _check_names(topic, timer_id)
-    required = condition(only_if_pending=only_if_pending, only_if_due_at=only_if_due_at)
+    required = condition(
+        only_if_pending=only_if_pending, only_if_due_at=only_if_due_at, only_if_leased=only_if_leased
+    )
     request = pb.CancelRequest(topic=topic, timer_id=timer_id, condition=required, durability=durability)
     response = yield from call(CANCEL, request, timeout)
     return TimerChange(

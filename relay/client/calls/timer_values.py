@@ -6,7 +6,7 @@ import enum
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import NamedTuple, Self, TypeAlias, TypedDict
 
 from relay.client import arguments, errors
@@ -225,6 +225,7 @@ class ScheduleOptions(TimerFields, total=False):
     only_if_pending: bool
     only_if_due_at: datetime | None
     durability: str
+    expected_load: bool
 
 
 class _InfoFields(TypedDict):
@@ -304,6 +305,32 @@ _STATE_AFTER = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ExpectedLoad:
+    """What a relay expects of a topic when a timer is due. It is a forecast: what is scheduled later, and
+    what recurrences will make, is not in it."""
+
+    lateness: timedelta | None
+    """How late the first delivery is expected to begin. None while `rate` is."""
+    rate: float | None
+    """The best rate at which this relay has delivered the topic in the last 15 minutes: ended deliveries, a
+    second of the time in which any was under way. None if it has delivered none."""
+    timers_in_minute: int
+    """The timers that fall due in the minute (of UTC) in which this one is due, and not before `as_of`."""
+    as_of: datetime
+    """When this was read, by the clock of Redis; aware and in UTC."""
+
+    @classmethod
+    def from_proto(cls, found: timer_service_pb2.ExpectedLoad) -> Self:
+        """Read the message from the wire."""
+        return cls(
+            lateness=found.lateness.ToTimedelta() if found.HasField("lateness") else None,
+            rate=found.rate if found.HasField("rate") else None,
+            timers_in_minute=found.timers_in_minute,
+            as_of=arguments.to_datetime(found.as_of),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduledTimer(TimerInfo):
     """A timer that was just stored. If `result` says so, it is the one that was left as it is.
 
@@ -318,6 +345,8 @@ class ScheduledTimer(TimerInfo):
     """Whether a relay was delivering the timer that existed before: its handler may still be running."""
     durability: str = "stored"
     """What the answer stands for: `stored`, `fsync`, `replicas:1`, `fsync+replicas:1`."""
+    expected_load: ExpectedLoad | None = None
+    """What load is expected when it is due, if that was asked for and the relay can tell."""
 
     @classmethod
     def from_response(cls, response: timer_service_pb2.ScheduleResponse) -> Self:
@@ -329,6 +358,9 @@ class ScheduledTimer(TimerInfo):
             replaced=response.replaced,
             delivery_under_way=response.delivery_under_way,
             durability=response.reached or "stored",
+            expected_load=ExpectedLoad.from_proto(response.expected_load)
+            if response.HasField("expected_load")
+            else None,
         )
 
     @classmethod

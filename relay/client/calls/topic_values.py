@@ -73,6 +73,11 @@ class TopicInfo:
     """The number of its partitions."""
     moving_to: int = 0
     """The number of partitions that its timers move into; 0 unless they move."""
+    scheduled_here: int | None = None
+    """The timers that were scheduled through this relay since it began: two looks tell a rate. None where the
+    relay does not count by topic."""
+    delivered_here: int | None = None
+    """The deliveries that have begun at this relay since it did. None as above."""
 
     @classmethod
     def from_proto(cls, topic: pb.Topic) -> Self:
@@ -94,6 +99,8 @@ class TopicInfo:
             groups=tuple(GroupInfo.from_proto(group) for group in topic.groups),
             partitions=topic.partitions or 1,
             moving_to=topic.moving_to,
+            scheduled_here=topic.scheduled_here if topic.HasField("scheduled_here") else None,
+            delivered_here=topic.delivered_here if topic.HasField("delivered_here") else None,
         )
 
 
@@ -109,11 +116,13 @@ class ForecastInterval:
     failed, the time of the next one."""
     occurrences: int
     """The timers that recurrences will make by their rules, and that fall due in it."""
+    cold: int = 0
+    """The timers that rest in cold stores, and fall due in it."""
 
     @property
     def total(self) -> int:
         """All that falls due in it."""
-        return self.timers + self.occurrences
+        return self.timers + self.occurrences + self.cold
 
     @classmethod
     def from_proto(cls, interval: pb.ForecastInterval) -> Self:
@@ -123,7 +132,22 @@ class ForecastInterval:
             end_time=arguments.to_datetime(interval.end_time),
             timers=interval.timers,
             occurrences=interval.occurrences,
+            cold=interval.cold,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColdForecast:
+    """What rests in cold stores, apart from what the intervals say. Sweeps count by the hour for 8 days, by
+    the day for 400 days, and by 30 days behind that; within such a time timers are taken to be due evenly."""
+
+    count_time: datetime
+    """When sweeps have counted, the oldest of them; aware and in UTC. What was written or cancelled there
+    since is not in it."""
+    overdue: int
+    """The timers that were due when the forecast begins, and that no sweep has brought."""
+    later: int
+    """The timers that fall due at the end of the horizon or behind it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +173,9 @@ class Forecast:
     may be more."""
     unread_recurrences: int
     """The recurrences within the horizon that the relay can't read; they are counted nowhere."""
+    cold: ColdForecast | None = None
+    """What rests in cold stores; None if no sweep has left counts in the last 7 days. None of these timers is
+    in another number."""
 
     @classmethod
     def from_proto(cls, found: pb.ForecastResponse) -> Self:
@@ -162,6 +189,7 @@ class Forecast:
             later=found.later,
             occurrences_until=_instant(found, "occurrences_until"),
             unread_recurrences=found.unread_recurrences,
+            cold=_cold(found.cold) if found.HasField("cold") else None,
         )
 
 
@@ -295,6 +323,11 @@ RESULTS = {
     pb.REDRIVE_RESULT_NOT_FOUND: RedriveResult.NOT_FOUND,
     pb.REDRIVE_RESULT_CONFLICT: RedriveResult.CONFLICT,
 }
+
+
+def _cold(found: pb.ColdForecast) -> ColdForecast:
+    count_time = arguments.to_datetime(found.count_time)
+    return ColdForecast(count_time=count_time, overdue=found.overdue, later=found.later)
 
 
 def _instant(topic: pb.Topic | pb.ForecastResponse, name: str) -> datetime | None:

@@ -12,6 +12,7 @@ from relay.client.calls.channel import SyncWire, Wire
 from relay.client.calls.timer_calls import run, run_blocking
 from relay.client.calls.topic_values import (
     ALL_DEAD,
+    ColdForecast,
     DeadLetter,
     DeadLetterFilter,
     DeadLetterInfo,
@@ -24,6 +25,7 @@ from relay.client.calls.topic_values import (
 
 __all__ = [
     "ALL_DEAD",
+    "ColdForecast",
     "DeadLetter",
     "DeadLetterFilter",
     "DeadLetterInfo",

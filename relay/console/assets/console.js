@@ -178,8 +178,9 @@
     const style = getComputedStyle(root);
     const color = (name) => style.getPropertyValue(name).trim();
     plots = all("[data-plot]").map((place) => {
-      const [starts, timers, occurrences] = JSON.parse(place.dataset.plot);
+      const [starts, timers, occurrences, cold] = JSON.parse(place.dataset.plot);
       const sums = timers.map((each, index) => each + occurrences[index]);
+      const whole = sums.map((each, index) => each + cold[index]);
       const day = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric" });
       const hour = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
       const moments = (_, ticks, __, ___, step) => ticks.map((each) => {
@@ -194,8 +195,8 @@
         width: place.clientWidth, height: 190, legend: { show: false }, cursor: { drag: { x: false, y: false } },
         scales: { x: { time: true }, y: { range: (_, low, high) => [0, Math.max(high * 1.1, 4)] } },
         axes: [{ ...axis, size: 34, values: moments }, { ...axis, size: 54, values: (_, ticks) => ticks.map((each) => (Number.isInteger(each) ? grouped(each) : "")) }],
-        series: [{}, series("occurrences", "--plot-b"), series("timers", "--plot-a")],
-      }, [starts, sums, timers], place);
+        series: [{}, series("cold", "--plot-c"), series("occurrences", "--plot-b"), series("timers", "--plot-a")],
+      }, [starts, whole, sums, timers], place);
     });
   }
   addEventListener("resize", () => plots.forEach((each) => {

@@ -66,7 +66,10 @@ async def _forecast(desk: Desk, topic: str, ahead: str) -> dict[str, object]:
     except ServiceError as failure:  # the rest of the page is good without it
         return {"forecast": None, "forecast_missing": str(failure), "plot": ""}
     starts = [each.start_time.seconds for each in found.intervals]
-    plot = [starts, [each.timers for each in found.intervals], [each.occurrences for each in found.intervals]]
+    plot = [
+        starts,
+        *([getattr(each, name) for each in found.intervals] for name in ("timers", "occurrences", "cold")),
+    ]
     return {"forecast": found, "forecast_missing": "", "plot": json.dumps(plot, separators=(",", ":"))}
 
 

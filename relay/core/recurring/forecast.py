@@ -20,6 +20,9 @@ SHORTEST, LONGEST = SECOND, 3_653 * 86_400 * SECOND
 FINEST = SECOND // 1_000
 """The shortest interval."""
 
+WINDOWS = (60 * SECOND, 3_600 * SECOND, 86_400 * SECOND)
+"""How far ahead metrics look."""
+
 USUAL_HORIZON = 3_600 * SECOND
 """The horizon that nobody has chosen."""
 
@@ -66,13 +69,27 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
+class Cold:
+    """What rests in cold stores, as sweeps have counted it, the oldest of them at `counted`: none of these
+    timers is among those of the forecast that has this.
+
+    `overdue` have been due since before the forecast begins, and no sweep has brought them.
+    """
+
+    counted: int
+    overdue: int
+    timers: Sequence[int]
+    later: int
+
+
+@dataclass(frozen=True, slots=True)
 class Forecast:
     """What falls due from `since` on. Each timer is counted once: as overdue, as leased, in one of the
     intervals, or as later.
 
     `leased` is None where leases are not told apart: a leased timer is counted then where its lease ends.
     `occurrences` are what recurrences will make in each interval, up to `until` where that is not None; none
-    is among `timers`. `unread` recurrences can't be read.
+    is among `timers`. `unread` recurrences can't be read. `cold` is None where no sweep has left counts.
     """
 
     since: int
@@ -85,6 +102,7 @@ class Forecast:
     until: int | None = None
     unread: int = 0
     occurrences: Sequence[int] = ()
+    cold: Cold | None = None
 
     def joined(self, other: Forecast) -> Forecast:
         """The forecast of two partitions of a topic, since one instant."""

@@ -13,6 +13,7 @@ from relay.engine.delivery.ended_leases import EndedLeases
 from relay.engine.delivery.leases import Lease, by_claim
 from relay.engine.delivery.session import Session
 from relay.engine.delivery.settler_lane import MAX_BYTES, SettlerLane, SettlingParts
+from relay.engine.delivery.shown_rates import ShownRates
 from relay.engine.lanes import Lanes
 from relay.engine.redis_health import RedisHealth
 from relay.telemetry.metrics.instruments import Instruments
@@ -51,6 +52,7 @@ class Settler:  # see 0014
         parts = SettlingParts(source_of, policy, redis_health, clock, instruments, tracing, self._written)
         self._lanes: Lanes[SettlerLane] = Lanes(places, lambda place: SettlerLane(place, parts, self._lanes))
         self.run = self._lanes.run
+        self.rates = ShownRates()
 
     def settle(self, ends: EndedLeases) -> None:
         """End leases; their session learns for which of them that changes nothing."""
@@ -74,10 +76,11 @@ class Settler:  # see 0014
         lane.wakeup.set()
 
     def _count_handled(self, ends: EndedLeases) -> None:
-        took, traces = self._clock.now() - ends.leases.sent_at, ends.leases.traces
+        now, sent_at, traces = self._clock.now(), ends.leases.sent_at, ends.leases.traces
+        self.rates.ended(ends.leases.topic, len(ends.places), sent_at, now)
         found = [traces[place].span_context for place in ends.places if place in traces] if traces else []
         spans = [span for span in found if span is not None]
-        self._instruments.handled(ends.leases.topic, took, len(ends.places), spans)
+        self._instruments.handled(ends.leases.topic, now - sent_at, len(ends.places), spans)
 
     def receipts(self, received: Iterable[Lease], session: Session) -> None:  # see 0002
         """Record that the application received deliveries; `session` learns if a lease is lost."""

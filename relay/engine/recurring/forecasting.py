@@ -59,7 +59,7 @@ def with_occurrences(found: Forecast, window: Window, calendars: KnownCalendars)
     ahead: list[tuple[int, int, bool, Iterator[_Coming]]] = []
     readable = (each for each in found.recurrences if not each.forgotten)
     for number, kept in enumerate(sorted(readable, key=_next)):
-        if monotonic() - began > LONGEST:
+        if monotonic() - began > LONGEST / 2:  # the rest is for the instants of those that are compiled
             until = min(until, max(_next(kept), found.since))
             break
         coming = _coming(kept, found.since, calendars)
@@ -74,7 +74,7 @@ def with_occurrences(found: Forecast, window: Window, calendars: KnownCalendars)
     computed = 0
     while ahead and ahead[0][0] < until:
         due, number, is_made, coming = ahead[0]
-        if computed == MOST_INSTANTS or (computed % 100 == 99 and monotonic() - began > LONGEST):
+        if computed == MOST_INSTANTS or monotonic() - began > LONGEST:
             until = due
             break
         computed += 1

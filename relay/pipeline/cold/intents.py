@@ -111,10 +111,10 @@ def _is_over(state: State) -> Column:
     return f.coalesce(is_taken(state.done.taken, state.known), f.lit(False)) & ~waiting
 
 
-def resting(cold: ColdStore, topics: Collection[str] | None = None) -> DataFrame:
+def resting(cold: ColdStore, topics: Collection[str] | None = None, state: State | None = None) -> DataFrame:
     """Return the timers that rest (`topic, timer_id, due_us`): no later row replaces or cancels them, and no
     sweep has taken them."""
-    state = cold.state()
+    state = state or cold.state()
     rows = cold.table.rows(state.table).where(committed(state.known))
     if topics is not None:
         rows = rows.where(f.col("topic").isin(list(topics)))

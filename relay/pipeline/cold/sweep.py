@@ -29,6 +29,7 @@ from relay.pipeline.cold.taken import EVER, Reach
 from relay.pipeline.cold.topic_marks import Lock, Opened, TopicMarks
 from relay.pipeline.rows.sealing import NOT_SEALED, is_plain, sealed_topics
 from relay.pipeline.spark.redis_target import Target
+from relay.store.bulk.cold_counts import TellsColdCounts
 from relay.store.bulk.sweeping import Marks
 
 HOUR = 3600 * SECOND
@@ -226,6 +227,9 @@ class Sweep:  # see 0054, 0104
         if staged is None:
             return self._given_up(plan)
         self._step("load")
+        with self._target.open() as store:  # from here on it is not counted as resting any more
+            told = TellsColdCounts(store.server, self._cold.name)
+            told.take(plan.number, sorted(own), plan.reach.until)
         outcome = guarded_load.load(
             self._spark,
             self._cold.files,

@@ -12,9 +12,9 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as f
 
 from relay.core.errors import InvalidField
-from relay.pipeline.cold.forgetting import forget
 from relay.pipeline.cold.store import ColdStore
 from relay.pipeline.cold.table import NO_TABLE
+from relay.pipeline.cold.upkeep import forget
 from relay.pipeline.jobs.audit import REPORT
 from relay.pipeline.jobs.job import Bar, Summary
 from relay.pipeline.lake.journal_lake import Lake, purge

@@ -14,6 +14,7 @@ from pyspark.sql import functions as f
 from relay.core.errors import InvalidField
 from relay.core.validate import MAX_NAME_BYTES
 from relay.pipeline.cold import upkeep
+from relay.pipeline.cold.counting import tell_what_rests
 from relay.pipeline.cold.intents import untaken
 from relay.pipeline.cold.retiring import retire
 from relay.pipeline.cold.store import ColdStore, Write
@@ -57,6 +58,8 @@ def sweep(spark: SparkSession, bar: Bar, job: SweepJob) -> Summary:
     else:
         total = told(summary, sweep, "swept")
         summary.counts = {"topics": sweep.topics, **asdict(total), "superseded": total.planned - total.staged}
+        bar.step("counting what rests")
+        summary.counts["resting"] = tell_what_rests(cold, job.target, chosen, now(job.target))
         bar.step("removing what is no longer needed")
         summary.counts |= asdict(upkeep.keep_small(cold, now(job.target), job.keep))
     summary.counts["unfinished_writes"] = len(cold.state().unsettled)

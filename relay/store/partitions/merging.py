@@ -29,6 +29,7 @@ def stats_of(layout: Layout, parts: Sequence[TopicStats]) -> TopicStats:
         partitions=layout.count,
         moving_to=layout.towards,
         coming=tuple(map(sum, zip(*(each.coming for each in parts), strict=True))),
+        cold=parts[0].cold,  # it lies beside the first one
     )
 
 

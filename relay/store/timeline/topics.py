@@ -8,7 +8,9 @@ from typing import Literal
 
 from relay.core.errors import InvalidField
 from relay.core.instants import LATEST, from_score
+from relay.core.recurring.forecast import WINDOWS
 from relay.core.timers import Change, DeadLetter, DeadPage, TopicStats
+from relay.store.codec.cold_counts import counts_of
 from relay.store.codec.contents import PLAIN, Contents
 from relay.store.codec.lease_record import text_of
 from relay.store.server.server import Server
@@ -185,9 +187,11 @@ def _check(dead_id: str) -> None:
 
 
 def _stats(topic: str, reply: people.StatsReply) -> TopicStats:
+    now = int(reply.now)
+    cold = counts_of(dict(zip(reply.cold[::2], reply.cold[1::2], strict=True)), now)
     return TopicStats(
         topic=topic,
-        now=int(reply.now),
+        now=now,
         timers=reply.timers,
         due=reply.due,
         first=from_score(float(reply.first)) if reply.first else None,
@@ -195,6 +199,7 @@ def _stats(topic: str, reply: people.StatsReply) -> TopicStats:
         oldest_death=int(reply.oldest.partition(b"-")[0]) * 1000 if reply.oldest else None,
         paused_until=int(reply.paused) if reply.paused else None,
         coming=(reply.minute, reply.hour, reply.day),
+        cold=tuple(sum(each.before(now + ahead) for each in cold) for ahead in WINDOWS) if cold else None,
     )
 
 

@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 from relay.core.timers import REPLACE, OnConflict
+from relay.store.codec.cold_counts import DAYS
 from relay.store.server.scripts import Call
 from relay.store.verbs.terms import KEEPS, Words, flag
 
@@ -79,6 +81,11 @@ def keep_marks(topic: str, plan: str, driver: str, *, lock: int, ttl: int) -> Ca
 def close_marks(topic: str, plan: str, driver: str) -> Call[Words]:
     """The reply: whether they were this driver's."""
     return Call("bulk/marks", topic, ("close", plan, driver))
+
+
+def tell_cold(topic: str, word: Literal["counts", "takes"], store: str, plan: int, text: str) -> Call[Words]:
+    """The reply: whether it was written. `text` is in the form of `relay.store.codec.cold_counts`."""
+    return Call("bulk/cold", topic, (word, store, plan, text, DAYS * 86_400))
 
 
 def pace(lasts: int) -> Call[bytes]:

@@ -32,6 +32,7 @@ class StatsReply(NamedTuple):
     minute: int
     hour: int
     day: int
+    cold: Words
 
 
 def stats(topic: str) -> Call[StatsReply]:

@@ -291,6 +291,14 @@ FORECAST_DUE = InstrumentSpec(
     ("topic", "window"),
     InstrumentKind.GAUGE,
 )
+FORECAST_COLD = InstrumentSpec(
+    "relay.forecast.cold",
+    "{timer}",
+    "Timers that rest in cold stores and are due within the window from now, or were before; missing where "
+    "no sweep has left counts.",
+    ("topic", "window"),
+    InstrumentKind.GAUGE,
+)
 PAUSED = InstrumentSpec(
     "relay.topic.paused", "{pause}", "1 while the topic is paused, otherwise 0.", kind=InstrumentKind.GAUGE
 )
@@ -444,7 +452,7 @@ POLICY_STALE = InstrumentSpec(
 )
 
 OF_TOPICS = (
-    *(WAITING, DUE, DEAD_LETTERS, OLDEST_DUE, NEXT_DUE, PAUSED, FORECAST_DUE),
+    *(WAITING, DUE, DEAD_LETTERS, OLDEST_DUE, NEXT_DUE, PAUSED, FORECAST_DUE, FORECAST_COLD),
     *(READY, PROCESSING, ENTRIES, GROUP_PENDING, GROUP_UNREAD, GROUP_WAITING),
     *(GROUP_CONSUMERS, GROUP_OVERDUE, JOURNAL_LIMIT),
 )

@@ -107,6 +107,9 @@ class Gauges:
                 WINDOWS, zip(*(stats.coming for stats in group), strict=True), strict=True
             ):
                 rows.setdefault(c.FORECAST_DUE.name, []).append((sum(counts), {**label, "window": window}))
+            resting = [stats.cold for stats in group if stats.cold is not None]
+            for window, counts in zip(WINDOWS, zip(*resting, strict=True), strict=bool(resting)):
+                rows.setdefault(c.FORECAST_COLD.name, []).append((sum(counts), {**label, "window": window}))
             self._show_groups(rows, topic, [each for state in states for each in state.groups])
 
     def _show_groups(self, rows: dict[str, list[Row]], topic: str, groups: Sequence[GroupStats]) -> None:

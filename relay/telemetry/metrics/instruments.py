@@ -49,6 +49,10 @@ class FewNames:
         self._known.add(name)
         return name
 
+    def knows(self, name: str) -> bool:
+        """Whether a name stands for itself; one that was never heard of does, while there is room."""
+        return name in self._known or len(self._known) < self._limit
+
 
 class Instruments:
     """All instruments, made from one `MeterProvider`."""
@@ -91,6 +95,13 @@ class Instruments:
             if "principal" in attributes:
                 attributes["principal"] = self._principal(attributes["principal"])
             self._counters[spec.name].add(n, attributes)
+
+    def passed(self, topic: str) -> tuple[int, int] | None:
+        """Return how many timers of a topic were scheduled, and how many deliveries have begun, since the
+        start; None if the topic is one of those that are counted together."""
+        if not self.topic.knows(topic):
+            return None
+        return self.totals[SCHEDULED.name, topic], self.totals[DELIVERED.name, topic]
 
     def lateness(self, topic: str, seconds: Sequence[float]) -> None:
         """Record the seconds by which first deliveries began after their due time; a negative number counts

@@ -1,0 +1,61 @@
+"""What sweeps say of cold stores, as it lies in Redis; `lua/bulk/cold.lua` says which fields there are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from relay.core.instants import SECOND
+from relay.core.recurring.cold_counts import ColdCounts, Span
+
+DAYS = 7
+"""Days for which Redis keeps what a sweep has said, unless one says it again. What is older counts no more:
+nobody sweeps that store."""
+
+COUNTS, TAKES = b"counts:", b"takes:"
+
+
+@dataclass(frozen=True, slots=True)
+class ToldCounts:
+    """What a sweep has said last. `plan` is the last one behind which it has counted, `writes` tells which
+    writes it has counted from others."""
+
+    plan: int
+    writes: str
+    counts: ColdCounts
+
+
+def counts_text(writes: str, counts: ColdCounts) -> str:
+    """Write counts, without the plan's number, which the script puts before them. Times are in seconds, of a
+    span its first one and its length."""
+    spans = [(each.start // SECOND, (each.end - each.start) // SECOND, each.timers) for each in counts.spans]
+    return json.dumps({"at": counts.counted, "writes": writes, "spans": spans}, separators=(",", ":"))
+
+
+def read_counts(text: bytes) -> ToldCounts | None:
+    """Read what `counts_text` has written, with the number; None for what another version has written."""
+    number, _, said = text.partition(b" ")
+    try:
+        found = json.loads(said)
+        spans = [
+            Span(start * SECOND, (start + length) * SECOND, timers)
+            for start, length, timers in found["spans"]
+        ]
+        return ToldCounts(int(number), str(found["writes"]), ColdCounts(int(found["at"]), tuple(spans)))
+    except (ValueError, TypeError, LookupError):
+        return None
+
+
+def counts_of(fields: Mapping[bytes, bytes], now: int) -> list[ColdCounts]:
+    """Read what each cold store has of a topic, without what a sweep takes that has not counted
+    again since."""
+    found: list[ColdCounts] = []
+    for name, text in fields.items():
+        told = read_counts(text) if name.startswith(COUNTS) else None
+        if told is None or told.counts.counted < now - DAYS * 86_400 * SECOND:
+            continue
+        plan, _, until = fields.get(TAKES + name.removeprefix(COUNTS), b"0 0").partition(b" ")
+        taken = int(plan) > told.plan
+        found.append(told.counts.without(int(until)) if taken else told.counts)
+    return found
