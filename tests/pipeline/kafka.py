@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import uuid
 from base64 import urlsafe_b64encode
-from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
-from kafka import KafkaAdminClient, KafkaProducer
-from kafka.admin import NewTopic
+from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
 from relay.pipeline.spark.delta import jars_of_spark

@@ -1,10 +1,9 @@
-"""The job of the page that makes timers of Kafka's messages: a real broker, the job as spark-submit runs it, its
-checkpoint on S3's protocol."""
+"""The job of the page that makes timers of Kafka's messages: a real broker, the job as spark-submit runs it,
+its checkpoint on S3's protocol."""
 
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from tests.docs import pages
 from tests.pipeline import doomed
 from tests.pipeline.kafka import Kafka
 from tests.pipeline.kafka_jars import of_a_driver
-from tests.pipeline.object_store import BUCKET, CREDENTIALS, REGION, Gate, ObjectStore
+from tests.pipeline.object_store import CREDENTIALS, REGION, Gate, ObjectStore
 from tests.pipeline.small_jvm import QUICK
 from tests.pipeline.standalone import SPARK_HOME
 from tests.pipeline.streams import end, live, payload
@@ -192,5 +191,3 @@ def test_a_driver_that_dies_between_a_load_and_its_checkpoint(
     assert live(server, TOPIC) == everything
     (rejects,) = (name for name in object_store.names("rejects/") if name.endswith(".parquet"))
     assert "/batch_id=0/" in rejects, "the one that is no change, once"
-
-
