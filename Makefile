@@ -89,13 +89,14 @@ test-newer: ## What meets asyncio, TLS and gRPC once more, on the newest Python 
 	@.venv-newer/bin/python -m pytest -n $(WORKERS) --dist=loadgroup $(MEETS_PYTHON) $(PYTEST)
 
 # Spark has a venv of its own: pyspark is 450 MB, built from source by pip.
-.venv-pipeline/stamp: pyproject.toml constraints.txt tests/pipeline/moto.txt relay/pipeline/spark/S3LogStore.java
+.venv-pipeline/stamp: pyproject.toml constraints.txt tests/pipeline/moto.txt tests/pipeline/kafka_jars.py relay/pipeline/spark/S3LogStore.java
 	@test -n "$(PYTHON)"
 	@echo "Installing relay-timers[pipeline-test] with its pins into .venv-pipeline …"
 	@test -x $(SPARK)/python || $(PYTHON) -m venv .venv-pipeline
 	@$(SPARK)/python -m pip install -q -c constraints.txt setuptools wheel -e '.[pipeline-test]'
 	@$(SPARK)/python -m pip install -q --no-deps -c constraints.txt -r tests/pipeline/moto.txt
 	@$(SPARK)/relay pipeline jars --s3 > $@.log 2>&1 || { cat $@.log; exit 1; }
+	@$(SPARK)/python -m tests.pipeline.kafka_jars > $@.log 2>&1 || { cat $@.log; exit 1; }
 	@touch $@
 
 # A Spark session spends half of its start on loading classes: stored once, they are mapped into each JVM.

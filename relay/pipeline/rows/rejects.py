@@ -14,8 +14,8 @@ from relay.pipeline.rows.reading import REJECTS
 
 
 class RejectsFile:
-    """A file that is made with the first row, in a folder or under any URL that pyarrow knows. With None no
-    rows may come."""
+    """A file that is made with the first row, in a folder or under any URL that pyarrow knows, or s3a://….
+    With None no rows may come."""
 
     def __init__(self, folder: str | None) -> None:
         self._folder = folder
@@ -60,7 +60,9 @@ def keep_only(folder: str, names: Collection[str]) -> None:
 
 
 def _url(folder: str) -> str:
-    """Return file system and path; a plain path may be relative."""
+    """Return file system and path, by pyarrow's names; a plain path may be relative."""
+    if folder.startswith("s3a://"):  # Hadoop's name, and its options are Java's: the environment has ours
+        return f"s3://{folder.removeprefix('s3a://')}".rstrip("/")
     if "://" in folder or folder.startswith("file:"):
         return folder.rstrip("/")
     from pathlib import Path
