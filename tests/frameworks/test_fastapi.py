@@ -80,7 +80,7 @@ def test_a_server_starts_while_the_relay_is_away() -> None:
 def test_a_refused_stream_leaves_the_server_and_is_no_longer_ready(daemon: Relay) -> None:
     """`async with client` would cancel the server's task of the lifespan."""
     client = RelayClient(daemon.target)
-    client.on("{refused}")(lambda _: None)
+    client.on("refused#1")(lambda _: None)
     with TestClient(application(client)) as http:
         eventually(lambda: client._runtime and client._runtime.refusal, "the relay has refused it")
         assert http.post("/remind/8").status_code == 200
