@@ -1,0 +1,1 @@
+"""The client's life within web frameworks, and the fixtures for pytest."""
