@@ -362,6 +362,8 @@ async def start_api(
         access=callers.access,
         bounds_of_callers=callers.bounds,
     )
+    if pages is not None:
+        tasks.start_soon(pages.run)
     return await start_http(
         tasks,
         app if pages is None else Front(app, pages),

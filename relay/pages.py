@@ -16,6 +16,7 @@ from relay.callers import Callers
 from relay.console.app import Console
 from relay.console.live import Live, NodeVitals
 from relay.console.requests import Desk, TopicSetting
+from relay.console.trends import Trends
 from relay.engine.engine import Engine
 from relay.settings import Settings
 from relay.settings.origins import origins
@@ -48,6 +49,7 @@ def console_by(
         ActionCalls(access),
         access,
         Live(engine, count, partial(vitals, server)),
+        Trends(engine, count),
         settings_of,
         relay_name=settings.called,
         trace_url=settings.console.trace_url,

@@ -16,6 +16,7 @@ from relay.api.recurring.calls import RecurrenceCalls
 from relay.api.timers import TimerCalls
 from relay.api.topics import TopicCalls
 from relay.console.live import Live
+from relay.console.trends import Trends
 from relay.core.errors import InvalidField
 from relay.core.instants import SECOND
 
@@ -49,6 +50,7 @@ class Desk:
     people: ActionCalls
     access: Access
     live: Live
+    trends: Trends
     settings_of: SettingsOf
     relay_name: str = ""
     trace_url: str = ""

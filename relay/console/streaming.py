@@ -62,7 +62,10 @@ def _numbers(desk: Desk, look: LiveLook, parameters: Mapping[str, str]) -> objec
     at = round(look.at * 1000)
     if one:
         seen = one in look.topics and desk.access.allows(AccessVerb.READ, one)
-        return {"at": at, "topics": {one: look.topics[one].numbers()} if seen else {}}
+        if not seen:
+            return {"at": at, "topics": {}}
+        trend = desk.trends.of(one).latest()
+        return {"at": at, "topics": {one: look.topics[one].numbers()}, "trend": trend}
     topics, _ = page_of(desk, look, after)
     return {
         "at": at,

@@ -4,6 +4,7 @@ another host."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from urllib.parse import quote
 
@@ -283,6 +284,26 @@ def test_numbers_stay_fresh_and_themes_and_times_are_kept(scene: Scene, seen: Wa
     assert concern.locator("a").get_attribute("href") == "/console/topic?topic=invoices"
     assert seen.page.locator("html").get_attribute("data-theme") == "dark"
     assert seen.page.evaluate("getComputedStyle(document.body).color") == "rgb(230, 233, 236)"
+
+
+def test_the_last_hour_is_drawn_and_goes_on(seen: Watched) -> None:
+    """Four plots and a table; what the relay has sampled since comes by the stream, and what came before does not
+    come again."""
+    later = [4e9, 401, 3, 2, 1.5, 0.5, None, 0.25]
+    said = json.dumps({"at": 0, "topics": {}, "trend": later})
+    events = f"data: {said}\n\n" * 2
+    seen.page.route(
+        "**/console/live*", lambda route: route.fulfill(body=events, content_type="text/event-stream")
+    )
+    seen.open("/topic?topic=orders")
+    seen.page.locator("[data-trend*='4000000000']").wait_for()
+    assert seen.page.locator(".trends canvas").count() == 4
+    shown = json.loads(seen.page.locator("[data-trend]").get_attribute("data-trend") or "")
+    assert [column[-1] for column in shown] == later
+    assert [column.count(4e9) for column in shown] == [1, 0, 0, 0, 0, 0, 0, 0]
+    section = seen.page.locator("section", has=seen.page.get_by_role("heading", name="The last hour"))
+    section.get_by_text("The numbers").click()
+    assert section.locator("tbody tr").first.locator("td").count() == 8
 
 
 def test_tabs_that_nobody_sees_hold_no_connection(seen: Watched) -> None:

@@ -49,11 +49,23 @@ async def topic(desk: Desk, call: PageCall) -> PageAnswer:
         "looked": looked,
         "ahead": chosen,
         "horizons": HORIZONS,
+        **_trend(desk, name),
         "parts": await desk.partitions.parts(name) if found.partitions > 1 else (),
         "settings": desk.settings_of(name),
         **await _forecast(desk, name, chosen),
     }
     return Shown("topic.html", about)
+
+
+ROWS = 20
+"""Of so many samples the table shows one: five minutes."""
+
+
+def _trend(desk: Desk, topic: str) -> dict[str, object]:
+    """The last hour: as plots, and a row each five minutes."""
+    columns = desk.trends.of(topic).columns()
+    rows = list(zip(*columns, strict=True))[::-1][::ROWS]
+    return {"trend": json.dumps(columns, separators=(",", ":")), "trend_rows": rows}
 
 
 async def _forecast(desk: Desk, topic: str, ahead: str) -> dict[str, object]:
