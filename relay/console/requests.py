@@ -15,6 +15,7 @@ from relay.api.looking.searching import TimerSearches
 from relay.api.recurring.calls import RecurrenceCalls
 from relay.api.timers import TimerCalls
 from relay.api.topics import TopicCalls
+from relay.console.alerts import Alerts
 from relay.console.live import Live
 from relay.console.trends import Trends
 from relay.core.errors import InvalidField
@@ -51,8 +52,10 @@ class Desk:
     access: Access
     live: Live
     trends: Trends
+    alerts: Alerts
     settings_of: SettingsOf
     relay_name: str = ""
+    instance: str = ""
     trace_url: str = ""
     opens_sealed: bool = False
     """Whether this relay has a keyring, and so may read what must not be written again in the clear."""

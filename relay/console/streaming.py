@@ -10,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 
 from relay.console.live import EVERY, LiveLook
 from relay.console.requests import Desk
-from relay.console.views.overview import concerns, page_of, relay_numbers
+from relay.console.views.overview import alerting, concerns, page_of, relay_numbers
 from relay.core.trust.usage import Usage
 from relay.core.trust.verbs import AccessVerb
 
@@ -71,5 +71,5 @@ def _numbers(desk: Desk, look: LiveLook, parameters: Mapping[str, str]) -> objec
         "at": at,
         "topics": {each.stats.topic: each.numbers() for each in topics},
         "relay": relay_numbers(look),
-        "concerns": [each.row() for each in concerns(look, topics)],
+        "concerns": [each.row() for each in (*alerting(desk, topics), *concerns(look, topics))],
     }

@@ -7,7 +7,7 @@ import math
 import time
 from array import array
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import anyio
@@ -26,8 +26,8 @@ KEPT = 240
 """The samples that are kept of each topic: an hour."""
 
 SERIES = ("timers", "due", "dead", "in", "out", "p50", "p99")
-"""What a sample shows of a topic: numbers of timers, timers a second, seconds. Rates and latenesses are those of
-this relay, since the sample before."""
+"""What a sample shows of a topic: numbers of timers, timers a second, seconds. Rates and latenesses are those
+of this relay, since the sample before."""
 
 OBJECTIVE = 1.0
 """Seconds within which a first delivery is in time; see deploy/prometheus/relay-rules.yaml."""
@@ -67,6 +67,11 @@ class Trend:
         newest = self.numbers[-_WIDTH:][: 1 + len(SERIES)]
         return [None if math.isnan(each) else each for each in newest]
 
+    def grown(self, seconds: float) -> float:
+        """By how much dead letters have become more within so many seconds before the newest sample."""
+        dead = self.numbers[1 + SERIES.index("dead") :: _WIDTH][-round(seconds / EVERY) - 1 :]
+        return dead[-1] - dead[0] if dead else 0.0
+
     def misses(self, seconds: float) -> float:
         """The share of first deliveries that were late, within so many seconds before the newest sample."""
         rows = round(seconds / EVERY) * _WIDTH
@@ -75,21 +80,26 @@ class Trend:
         return sum(late) / (sum(delivered) or 1)
 
 
+Told = Callable[[RelayState, Sequence[TopicStats], Mapping[str, Trend]], None]
+
+
 class Trends:
     """Samples topics, whether or not somebody looks: one pipelined read each, of 500 topics at most."""
 
-    def __init__(self, engine: Engine, counts: Instruments) -> None:
+    def __init__(self, engine: Engine, counts: Instruments, told: Told = lambda *_: None) -> None:
+        """`told` is told each sample, and all before."""
         self._engine = engine
         self._counts = counts
+        self._told = told
         self._of: dict[str, Trend] = {}
 
     def of(self, topic: str) -> Trend:
         """What was seen of a topic; nothing if it is not looked at."""
         return self._of.get(topic) or Trend()
 
-    async def sample(self) -> tuple[RelayState, Sequence[TopicStats]]:
-        """Take one, and return what it was made of. Topics of a place of Redis that does not answer in time
-        lack one."""
+    async def sample(self) -> None:
+        """Take one, and tell it. Topics of a place of Redis that does not answer in time lack
+        one."""
         state, stats = await self._engine.standing()
         if not self._engine.silent_places:
             for gone in self._of.keys() - {each.topic for each in stats}:
@@ -97,7 +107,7 @@ class Trends:
         now, at = time.monotonic(), round(time.time(), 1)
         for each in stats:
             self._add(each, now, at)
-        return state, stats
+        self._told(state, stats, self._of)
 
     async def run(self) -> None:
         """Sample until cancelled."""

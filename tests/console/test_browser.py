@@ -287,8 +287,8 @@ def test_numbers_stay_fresh_and_themes_and_times_are_kept(scene: Scene, seen: Wa
 
 
 def test_the_last_hour_is_drawn_and_goes_on(seen: Watched) -> None:
-    """Four plots and a table; what the relay has sampled since comes by the stream, and what came before does not
-    come again."""
+    """Four plots and a table; what the relay has sampled since comes by the stream, and what came before does
+    not come again."""
     later = [4e9, 401, 3, 2, 1.5, 0.5, None, 0.25]
     said = json.dumps({"at": 0, "topics": {}, "trend": later})
     events = f"data: {said}\n\n" * 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from relay.trust import tokens
 from tests.console.pages import Pages
 from tests.worlds.relay.stage import Stage
-from tests.worlds.waiting import PATIENCE
+from tests.worlds.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.anyio
 
@@ -74,6 +75,8 @@ async def test_the_stream_tells_what_may_be_read_and_ends_with_it(stage: Stage, 
         return said
 
     topics = event()["topics"]
+    while not topics:  # what was read before the timer came serves all who ask within a second
+        topics = event()["topics"]
     assert list(topics) == ["mine"]
     event()  # it goes on
     pages = Pages(relay.api)
@@ -104,3 +107,19 @@ async def test_a_relay_with_a_keyring_offers_no_move(stage: Stage, tmp_path: Pat
     words = (await pages.get("/timer?topic=t&id=one")).words
     assert ("Move…" in words, "Cancel…" in words) == (False, True)
     assert (await pages.get("/timer/move?topic=t&id=one")).status == 422
+
+
+async def test_relays_see_each_other_until_they_stop(stage: Stage) -> None:
+    """With their versions, and how many deliveries they hold; one that has stopped is gone at once."""
+    first = stage.relay("relay-1", {"RELAY_NAME": "orders-a"})
+    second = stage.relay("relay-2", {"RELAY_NAME": "orders-b"})
+    pages = Pages(first.api)
+
+    async def listed(*names: str) -> bool:
+        shown = (await pages.get()).text.partition("Relays that live")[2].partition("</table>")[0]
+        return re.findall(r"<bdi class='name'>([^<]+)</bdi>", shown) == list(names)
+
+    await until(lambda: listed("orders-a", "orders-b"))
+    assert "orders-a this one 0.1.0" in (await pages.get()).words
+    assert second.terminate() == 0
+    await until(lambda: listed("orders-a"))

@@ -9,6 +9,7 @@ import pytest
 
 from relay.console import trends
 from relay.console.trends import SERIES, Trend, Trends
+from relay.telemetry.metrics.catalogue import SCHEDULED
 from relay.telemetry.metrics.instruments import Instruments
 from relay.telemetry.metrics.provider import Metrics
 from tests.keyspace import Keyspace
@@ -30,8 +31,8 @@ async def relay(valkey: RunningServer, monkeypatch: pytest.MonkeyPatch) -> Async
 async def test_a_sample_holds_how_a_topic_stands_and_what_has_happened(
     relay: Served, keyspace: Keyspace, valkey: RunningServer
 ) -> None:
-    """Numbers of Redis; rates and lateness of this relay since the sample before; the newest last. A topic that
-    is gone is forgotten."""
+    """Numbers of Redis; rates and lateness of this relay since the sample before; the newest last. A topic
+    that is gone is forgotten."""
     topic, metrics = keyspace(), Metrics()
     count: Instruments = metrics.instruments
     kept = Trends(relay.engine, count)
@@ -40,7 +41,7 @@ async def test_a_sample_holds_how_a_topic_stands_and_what_has_happened(
     first = dict(zip(("at", *SERIES), kept.of(topic).latest(), strict=True))
     assert (first["timers"], first["due"], first["in"], first["p99"]) == (1, 0, None, None)
     await put(relay, "two", topic=topic, delay=timedelta(seconds=3600))
-    count.count(trends.SCHEDULED, topic, n=7)
+    count.count(SCHEDULED, topic, n=7)
     count.lateness(topic, [0.004] * 98 + [7.0] * 2)
     await kept.sample()
     at, timers, due, dead, come, gone, p50, p99 = kept.of(topic).columns()

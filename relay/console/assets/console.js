@@ -122,7 +122,7 @@
     const said = JSON.stringify(found);
     if (concerns.dataset.said === said) return; // what has the focus keeps it
     concerns.dataset.said = said;
-    concerns.querySelector("ul").replaceChildren(...found.map(([about, text, address, grave]) => {
+    concerns.querySelector("ul").replaceChildren(...found.map(([about, text, address, grave, alert]) => {
       const row = document.createElement("li"), name = document.createElement("bdi");
       row.className = grave ? "bad" : "warn";
       name.className = "name";
@@ -130,6 +130,7 @@
       const within = address ? row.appendChild(document.createElement("a")) : row;
       if (address) within.href = address;
       within.append(name, ` ${text}`);
+      if (alert) within.appendChild(document.createElement("code")).textContent = alert;
       return row;
     }));
     concerns.hidden = !found.length;
@@ -220,7 +221,7 @@
     const series = columns(place).map((_, index) => ({ stroke: colors[index], width: 1.5, points: { show: trend[0].length < 2 } }));
     return new uPlot({
       width: place.clientWidth, height: 140, legend: { show: false }, cursor: { drag: { x: false, y: false } },
-      scales: { x: { time: true }, y: { range: (_, __, high) => [0, Math.max(high * 1.1, least)] } },
+      scales: { x: { time: true, range: (_, __, high) => [high - 3600, high] }, y: { range: (_, __, high) => [0, Math.max(high * 1.1, least)] } },
       axes: [{ ...axis, size: 30, values: moments }, { ...axis, size: 62, values: (_, ticks) => ticks.map(words) }],
       series: [{}, ...series],
     }, [trend[0], ...columns(place)], place);
