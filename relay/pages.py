@@ -9,6 +9,7 @@ from typing import Any
 from relay import __version__
 from relay.api.call_time import CallTime
 from relay.api.history.calls import HistoryCalls
+from relay.api.looking.moving import TimerMoves
 from relay.api.looking.partitions import PartitionCalls
 from relay.api.looking.people import ActionCalls
 from relay.api.looking.searching import TimerSearches
@@ -53,6 +54,7 @@ def console_by(
         HistoryCalls(engine, access),
         RecurrenceCalls(engine, access),
         TimerSearches(engine, access),
+        TimerMoves(engine, access),
         PartitionCalls(engine, access),
         ActionCalls(access),
         access,

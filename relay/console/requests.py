@@ -9,6 +9,7 @@ from typing import Any
 
 from relay.api.access import Access
 from relay.api.history.calls import HistoryCalls
+from relay.api.looking.moving import TimerMoves
 from relay.api.looking.partitions import PartitionCalls
 from relay.api.looking.people import ActionCalls
 from relay.api.looking.searching import TimerSearches
@@ -47,6 +48,7 @@ class Desk:
     history: HistoryCalls
     recurrences: RecurrenceCalls
     searches: TimerSearches
+    moves: TimerMoves
     partitions: PartitionCalls
     people: ActionCalls
     access: Access

@@ -194,12 +194,16 @@ def test_a_timer_is_looked_at_moved_run_and_cancelled(scene: Scene, seen: Watche
 
 def test_a_move_from_a_page_that_is_old_changes_nothing(scene: Scene, seen: Watched) -> None:
     """Somebody has moved the timer since the page was made: the newest intent stands."""
-    scene.put("orders", "raced", message="old", delay_sec=7200)
-    seen.open("/timer/move?topic=orders&id=raced")
-    scene.put("orders", "raced", message="new", delay_sec=9000)
-    seen.page.get_by_role("button", name="Move", exact=True).click()
-    seen.page.get_by_role("heading", name="Nothing was moved").wait_for()
-    assert scene.call("GET", "topics/orders/timers/raced")["timer"]["message"] == "new"
+    soon, later = "2039-01-01T00:00:00Z", "2039-01-01T01:00:00Z"
+    for due in (later, soon):  # moved, or the same instant with other contents
+        scene.put("orders", "raced", message="old", due_time=soon)
+        seen.open("/timer/move?topic=orders&id=raced")
+        scene.put("orders", "raced", message="new", due_time=due)
+        seen.page.get_by_label("New due time").fill("2040-01-02T03:04:05Z")
+        seen.page.get_by_role("button", name="Move", exact=True).click()
+        seen.page.get_by_role("heading", name="Nothing was moved").wait_for()
+        left = scene.call("GET", "topics/orders/timers/raced")["timer"]
+        assert (left["message"], left["due_time"]) == ("new", due)
 
 
 def test_dead_letters_are_redriven_and_purged_by_group(scene: Scene, seen: Watched) -> None:
