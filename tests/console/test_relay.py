@@ -123,3 +123,32 @@ async def test_relays_see_each_other_until_they_stop(stage: Stage) -> None:
     assert "orders-a this one 0.1.0" in (await pages.get()).words
     assert second.terminate() == 0
     await until(lambda: listed("orders-a"))
+
+
+async def test_a_page_shows_some_of_many_partitions(stage: Stage) -> None:
+    """64 of them, if asked; and the forecast if asked, too."""
+    relay = stage.relay(settings={"RELAY_TOPICS__wide__PARTITIONS": "256"})
+    pages = Pages(relay.api)
+    timer = json.dumps({"message": "x", "delay_sec": 1800}).encode()
+    said = {"content-type": "application/json", "relay-timeout": "60"}
+    put = await pages.ask("PUT", "/v1/topics/wide/timers/one", timer, said)
+    assert put.status == 201, put.text
+
+    async def page(query: str = "") -> tuple[str, int]:
+        """The words of a page, and the partitions that it shows."""
+        reply = await pages.get(f"/topic?topic=wide{query}")
+        assert reply.status == 200, reply.words
+        return reply.words, reply.text.count("<meter")
+
+    async def is_looked_at() -> bool:
+        words, shown = await page()
+        return shown == 0 and "There are 256. Show them side by side" in words
+
+    await until(is_looked_at)
+    words, shown = await page("&parts=64")
+    assert (shown, "64 to 127 of 256. Before Next" in words) == (64, True)
+    words, shown = await page("&parts=250")
+    assert (shown, "250 to 255 of 256. Before" in words) == (6, True)
+    assert "choose how far to look" in words
+    assert "Within this time 1" in (await page("&ahead=hour"))[0]
+    assert (await pages.get("/topic?topic=wide&parts=256")).status == 422
