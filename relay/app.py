@@ -35,7 +35,7 @@ from relay.engine.engine import Engine
 from relay.engine.event_loop import loop_factory, recent_stall
 from relay.engine.reports.hint_refusals import HintRefusals
 from relay.engine.reports.journal_trims import JournalTrims
-from relay.pages import console_by
+from relay.pages import announcer_by, console_by
 from relay.rpc import server as rpc
 from relay.rpc.push import push
 from relay.settings import Settings, doubtful
@@ -179,8 +179,9 @@ async def serve(settings: Settings, started: Started | None = None) -> None:
                 if await unless_told_to_stop(signals, partial(declare, declared, engine, by_itself)) is None:
                     tasks.cancel_scope.cancel()
                     return
+                announcer = announcer_by(settings, engine, server)
                 pages = (
-                    console_by(settings, engine, server, count, call_time, callers)
+                    console_by(settings, engine, server, count, call_time, callers, announcer.instance)
                     if settings.serves_console
                     else None
                 )
@@ -197,6 +198,7 @@ async def serve(settings: Settings, started: Started | None = None) -> None:
                 )
                 tasks.start_soon(tell_health, engine, api)
                 tasks.start_soon(push, engine, unreadable)
+                tasks.start_soon(announcer.run)
                 # Modules and settings stay: a full collection that looked at them all would stop every
                 # loop for about 50 ms.
                 gc.freeze()
@@ -362,6 +364,8 @@ async def start_api(
         access=callers.access,
         bounds_of_callers=callers.bounds,
     )
+    if pages is not None:
+        tasks.start_soon(pages.run)
     return await start_http(
         tasks,
         app if pages is None else Front(app, pages),

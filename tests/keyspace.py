@@ -58,7 +58,8 @@ class Keyspace:
             server.control.flushall()
 
     def _accounted(self, key: str) -> bool:
-        if key == KeyNames().topics:  # one set of names for all; whoever served a topic leaves it there
+        # One set of names for all, and one stream of relays: whoever served a topic leaves them there.
+        if key in (KeyNames().topics, KeyNames().alive):
             return True
         named = any(f":{topic}{end}" in f"{key}:" for topic in self._topics for end in ":#")
         return named or any(fnmatchcase(key, pattern) for pattern in self._allowed)

@@ -1,24 +1,49 @@
-"""Runs the demo in about 10 s; exit 0 if everything went as promised."""
+"""Runs the demo in about 10 s, and for 20 s more where somebody may look at the console; exit 0 if everything
+went as promised."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import sys
+from collections.abc import Awaitable, Callable
 
-from examples.demo.processes import Application, daemon, exit_after, valkey
+from examples.demo.processes import Application, daemon, exit_after, free_port, valkey
 from examples.demo.screen import Row, Screen
 from relay.client import RelayClient
 
-PATIENCE = 30.0
-"""Seconds within which all timers must end."""
+STAYS = 20.0
+"""Seconds for which the console stays after the story."""
+
+PATIENCE = 30.0 + STAYS
+"""Seconds within which everything must end."""
 
 TICKS = 6
 
+Look = Callable[[Screen, str], Awaitable[None]]
+"""Looks at the console, by its address, after the story."""
 
-async def main() -> int:
+
+async def stay(screen: Screen, console: str) -> None:
+    """Leave the console where it is for a while, if somebody sits at the terminal."""
+    if sys.stdin.isatty():
+        screen.say(f"\nThe console stays for {STAYS:.0f} s; Ctrl-C ends it.")
+        await asyncio.sleep(STAYS)
+
+
+async def main(look: Look = stay) -> int:
     """Start everything, play the story, and check it."""
-    with Screen() as screen:
-        async with valkey() as redis_url, daemon(redis_url) as target:
+    api = f"127.0.0.1:{free_port()}"
+    console = f"http://{api}/console"
+    settings = {
+        "RELAY_NAME": "demo-relay",
+        "RELAY_API__ENABLED": "true",
+        "RELAY_API__LISTEN": api,
+        "RELAY_TOPICS__demo__JOURNAL": "true",  # so that the console tells a timer's whole life
+    }
+    async with valkey() as redis_url, daemon(redis_url, **settings) as target:
+        with Screen() as screen:
+            screen.say(f"The console: {console}/topic?topic=demo")
             application = Application(target, screen.event)
             await application.start()
             try:
@@ -26,7 +51,9 @@ async def main() -> int:
                     await Story(client, screen, application).run()
             finally:
                 await application.stop()
-    return summary(screen)
+        code = summary(screen)
+        await look(screen, console)
+    return code
 
 
 class Story:

@@ -128,9 +128,12 @@ async def _end(process: asyncio.subprocess.Process, number: signal.Signals) -> N
 
 
 def exit_after(demo: Coroutine[Any, Any, int], patience: float) -> NoReturn:
-    """Run a demo and exit with its code, or with 1 if it has not ended after `patience` seconds."""
+    """Run a demo and exit with its code, or with 1 if it has not ended after `patience` seconds, or with 130
+    if Ctrl-C ended it."""
     try:
         code = asyncio.run(asyncio.wait_for(demo, patience))
+    except KeyboardInterrupt:
+        code = 130
     except TimeoutError:
         print(f"The demo did not end within {patience:.0f} s.", file=sys.stderr)
         code = 1

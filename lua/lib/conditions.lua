@@ -21,8 +21,16 @@ local function told_as(told, due)
 end
 
 -- Whether a caller's condition holds for a timer as `understand` sees it: nil, or the word that says
--- why not. `condition`: any of 'p' (not while it is leased), 'l' (only then), 'd' and a score (that is its due time).
-local function refuses(condition, r)
+-- why not. `condition`: any of, in this order, 'h' and 40 hexadecimal digits (the SHA-1 of what is stored of its content;
+-- `id` is its name, nil if this call has stored another content), 'p' (not while it is leased), 'l' (only then), 'd' and
+-- a score (that is its due time).
+local function refuses(condition, r, id)
+  if string.sub(condition, 1, 1) == 'h' then
+    local stored = id and redis.call('HGET', payloads, id)
+    -- @rule content-asked-for
+    if not stored or redis.sha1hex(stored) ~= string.sub(condition, 2, 41) then return 'UNCHANGED' end
+    condition = string.sub(condition, 42)
+  end
   if string.sub(condition, 1, 1) == 'p' then
     if r.state == LEASED then return 'IN_FLIGHT' end -- @rule lease-asked-for
     condition = string.sub(condition, 2)

@@ -32,7 +32,7 @@ for n, id in ipairs(ids) do
   if there then records = records or redis.call('HMGET', leases, unpack(ids)) end
   if there and (condition ~= '' or JOURNAL) then -- @rule cancel-asks
     r = understand(tonumber(scores[n]), records[n])
-    word = refuses(condition, r)
+    word = refuses(condition, r, id)
   end
   reply[n] = there and told(word or 'CANCELLED', scores[n], records[n]) or word or 'GONE'
   if not word then

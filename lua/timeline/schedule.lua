@@ -15,7 +15,7 @@
 --             '<' or '>'               only if there is none, or if it is due earlier, or later, than the one there is
 --             'b', and maybe microseconds   a debounced timer, with a delay; the limit that it sets, from now: see
 --                                      `limit_of`
---             'p', 'd' and a score     only if; see `refuses`
+--             'h' and digits, 'p', 'd' and a score     only if; see `refuses`
 -- Returns { the due times that callers can't know, as packed scores of eight bytes, little-endian: of each timer that
 --             came with a delay or is due from 2242 on, where a score is coarser than a microsecond, in their order;
 --           then for each timer that is not simply new its place, from 1, a word and a text }
@@ -140,7 +140,7 @@ for n, id in ipairs(ids) do
         score = math.min(score, limit or score) -- @rule run-is-limited
         dues[#dues] = score -- @rule limited-due-told
       elseif there then
-        word = word or refuses(option, standing(n, id))
+        word = word or refuses(option, standing(n, id), not latest[id] and id) -- @rule own-content-is-another
       else
         word = word or 'GONE' -- @rule condition-needs-a-timer
       end

@@ -67,6 +67,11 @@ class TopicCalls:
         """Read one topic."""
         return pb.GetTopicResponse(topic=await self._stats(self._name(AccessVerb.READ, request.topic)))
 
+    def told(self, stats: TopicStats) -> pb.Topic:
+        """A topic whose state was read before; nothing is read. Raises `Denied`."""
+        self._access.require(AccessVerb.READ, stats.topic)
+        return self._shown(stats)
+
     async def pause(self, request: pb.PauseTopicRequest) -> pb.PauseTopicResponse:
         """Pause a topic. Raises `InvalidField` if the end is past."""
         topic = self._name(AccessVerb.OPERATE, request.topic)

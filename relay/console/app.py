@@ -62,6 +62,10 @@ class Console:
         self._admit = admit
         self._bounds = bounds_of_callers or Bounds(time.monotonic)
 
+    async def run(self) -> None:
+        """Remember how topics stand, until cancelled."""
+        await self._desk.trends.run()
+
     def end(self) -> None:
         """End what open pages listen to, since the relay stops."""
         self._desk.live.end()

@@ -12,9 +12,11 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
+from typing import TypeVar
 
 import anyio
 
+from relay.core.endpoints.announcement import Announcement
 from relay.core.errors import ServiceError
 from relay.core.timers import TopicStats
 from relay.engine.engine import Engine
@@ -31,23 +33,39 @@ KEPT = 300
 WINDOW = 60
 """The number of looks over which lateness is measured."""
 
-VITALS_EVERY = 10.0
-"""Seconds between two looks at the memory of Redis."""
+VITALS_EVERY = 5.0
+"""Seconds between two looks at the nodes of Redis, and at the relays that live."""
+
+NAMES_FRESH = 10.0
+"""Seconds after which a topic of another relay shows up, while somebody looks."""
+
+PATIENCE = 1.0
+"""Seconds that such a look may take."""
+
+Seen = TypeVar("Seen")
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class NodeVitals:
-    """How a node of Redis is: what it is, the bytes that it uses, and may use (0: no limit)."""
+    """How a node of Redis is: what it is, the bytes that it uses, and may use (0: no limit), its slots (0: no
+    Cluster), its clients, the commands that it does in a second, its replicas, and what is wrong with it,
+    empty if nothing is."""
 
     place: str
     name: str
     used: int
     most: int
+    slots: int = 0
+    clients: int = 0
+    commands: int = 0
+    replicas: int = 0
+    trouble: str = ""
 
 
 ReadVitals = Callable[[], Awaitable[Sequence[NodeVitals]]]
+ReadRelays = Callable[[], Awaitable[Sequence[Announcement]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,15 +133,24 @@ class LiveLook:
     vitals: Sequence[NodeVitals]
     silent: Sequence[str] = ()
     is_cut: bool = False
+    relays: Sequence[Announcement] = ()
 
 
 class Live:
     """Looks once a second while somebody waits for it, and not at all otherwise."""
 
-    def __init__(self, engine: Engine, counts: Instruments, read_vitals: ReadVitals | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        counts: Instruments,
+        read_vitals: ReadVitals | None = None,
+        read_relays: ReadRelays | None = None,
+    ) -> None:
         self._engine = engine
         self._counts = counts
         self._read_vitals = read_vitals
+        self._read_relays = read_relays
+        self._relays: Sequence[Announcement] = ()
         self._trails: dict[str, _Trail] = {}
         self._last: LiveLook | None = None
         self._looked_at = -math.inf
@@ -164,15 +191,17 @@ class Live:
         return self._sent[principal, key]
 
     async def _read(self, now: float) -> LiveLook:
-        state, stats = await self._engine.standing()
+        state, stats = await self._engine.standing(names_within=NAMES_FRESH)
         silent, is_cut = self._engine.silent_places, self._engine.has_more_topics
         self.looks += 1
         if not silent:
             for gone in self._trails.keys() - {each.topic for each in stats}:
                 del self._trails[gone]
         topics = {each.topic: self._topic(each, state, now) for each in stats}
-        trouble, vitals = self._engine.ready(), await self._look_at_nodes(now)
-        return LiveLook(time.time(), topics, state, trouble, vitals, silent, is_cut)
+        await self._look_around(now)
+        return LiveLook(
+            time.time(), topics, state, self._engine.ready(), self._vitals, silent, is_cut, self._relays
+        )
 
     def _topic(self, stats: TopicStats, state: RelayState, now: float) -> TopicLook:
         trail = self._trails.setdefault(stats.topic, _Trail())
@@ -209,15 +238,23 @@ class Live:
         fresh = [now - then for now, then in zip(counts, oldest, strict=True)]
         return quantile(fresh, 0.5), quantile(fresh, 0.99)
 
-    async def _look_at_nodes(self, now: float) -> Sequence[NodeVitals]:
-        if self._read_vitals is not None and now - self._vitals_at >= VITALS_EVERY:
-            self._vitals_at = now
-            try:
-                self._vitals = await self._read_vitals()
-            except ServiceError as failure:
-                self._vitals = ()
-                log.debug("the nodes of Redis could not be looked at", extra={"reason": str(failure)})
-        return self._vitals
+    async def _look_around(self, now: float) -> None:
+        """Look at the nodes of Redis and at other relays, now and then."""
+        if now - self._vitals_at < VITALS_EVERY:
+            return
+        self._vitals_at = now
+        self._vitals = () if self._read_vitals is None else await _looked(self._read_vitals, "nodes")
+        self._relays = () if self._read_relays is None else await _looked(self._read_relays, "relays")
+
+
+async def _looked(read: Callable[[], Awaitable[Sequence[Seen]]], what: str) -> Sequence[Seen]:
+    """What is read; nothing if Redis does not tell in time."""
+    try:
+        with anyio.fail_after(PATIENCE):
+            return await read()
+    except (ServiceError, TimeoutError) as failure:
+        log.debug("the console could not look around", extra={"at": what, "reason": str(failure)})
+        return ()
 
 
 def quantile(counts: Sequence[int], share: float) -> float | None:

@@ -9,13 +9,16 @@ from typing import Any
 
 from relay.api.access import Access
 from relay.api.history.calls import HistoryCalls
+from relay.api.looking.moving import TimerMoves
 from relay.api.looking.partitions import PartitionCalls
 from relay.api.looking.people import ActionCalls
 from relay.api.looking.searching import TimerSearches
 from relay.api.recurring.calls import RecurrenceCalls
 from relay.api.timers import TimerCalls
 from relay.api.topics import TopicCalls
+from relay.console.alerts import Alerts
 from relay.console.live import Live
+from relay.console.trends import Trends
 from relay.core.errors import InvalidField
 from relay.core.instants import SECOND
 
@@ -45,12 +48,16 @@ class Desk:
     history: HistoryCalls
     recurrences: RecurrenceCalls
     searches: TimerSearches
+    moves: TimerMoves
     partitions: PartitionCalls
     people: ActionCalls
     access: Access
     live: Live
+    trends: Trends
+    alerts: Alerts
     settings_of: SettingsOf
     relay_name: str = ""
+    instance: str = ""
     trace_url: str = ""
     opens_sealed: bool = False
     """Whether this relay has a keyring, and so may read what must not be written again in the clear."""

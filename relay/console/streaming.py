@@ -10,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 
 from relay.console.live import EVERY, LiveLook
 from relay.console.requests import Desk
-from relay.console.views.overview import concerns, page_of, relay_numbers
+from relay.console.views.overview import alerting, concerns, page_of, relay_numbers
 from relay.core.trust.usage import Usage
 from relay.core.trust.verbs import AccessVerb
 
@@ -62,11 +62,14 @@ def _numbers(desk: Desk, look: LiveLook, parameters: Mapping[str, str]) -> objec
     at = round(look.at * 1000)
     if one:
         seen = one in look.topics and desk.access.allows(AccessVerb.READ, one)
-        return {"at": at, "topics": {one: look.topics[one].numbers()} if seen else {}}
+        if not seen:
+            return {"at": at, "topics": {}}
+        trend = desk.trends.of(one).latest()
+        return {"at": at, "topics": {one: look.topics[one].numbers()}, "trend": trend}
     topics, _ = page_of(desk, look, after)
     return {
         "at": at,
         "topics": {each.stats.topic: each.numbers() for each in topics},
         "relay": relay_numbers(look),
-        "concerns": [each.row() for each in concerns(look, topics)],
+        "concerns": [each.row() for each in (*alerting(desk, topics), *concerns(look, topics))],
     }

@@ -78,7 +78,8 @@ class Given:
     `nonce` is that of the claim, or the one that a token names. `lease`, `grace` (of a timer without payload)
     and `retry_after` are lengths. `due` and `expires` (0: never) are those of a timer that is scheduled or
     rescheduled, `occurrence` the caller's name for the life that begins. `content` says whether the claim
-    found a payload, `full` whether the topic has no room for one more timer. The other fields are those of
+    found a payload, `full` whether the topic has no room for one more timer, `other_content`
+    that the timer's content is not the one that the condition names. The other fields are those of
     `Ending` and `NewTimer`.
     """
 
@@ -93,6 +94,7 @@ class Given:
     intent: Intent = REPLACE
     condition: Condition = NO_CONDITION
     full: bool = False
+    other_content: bool = False
     occurrence: bytes = b""
     retry_after: int | None = None
     received: bool = False
@@ -181,8 +183,10 @@ def stands(intent: Intent, there: int, due: int) -> bool:
     return intent is OnConflict.KEEP_EXISTING
 
 
-def refusal(life: TimerLife, condition: Condition) -> Change | None:
+def refusal(life: TimerLife, condition: Condition, *, other_content: bool = False) -> Change | None:
     """Why a change that a caller asked for under a condition is not made; None if it is."""
+    if other_content:
+        return Change.UNCHANGED
     if condition.only_pending and life.state is LifeState.LEASED:
         return Change.IN_FLIGHT
     if condition.only_leased and life.state is not LifeState.LEASED:
@@ -205,7 +209,9 @@ def _schedule(life: TimerLife | None, given: Given) -> Effect:
     if life is not None:
         same = given.occurrence != b"" and life.occurrence == given.occurrence
         kept = same or stands(given.intent, life.due, given.due)
-        refused = Change.UNCHANGED if kept else refusal(life, given.condition)
+        refused = (
+            Change.UNCHANGED if kept else refusal(life, given.condition, other_content=given.other_content)
+        )
     elif given.condition != NO_CONDITION:
         refused = Change.GONE
     else:
@@ -336,7 +342,7 @@ def _reschedule(life: TimerLife, given: Given) -> Effect:
 
 
 def _cancel(life: TimerLife, given: Given) -> Effect:
-    refused = refusal(life, given.condition)
+    refused = refusal(life, given.condition, other_content=given.other_content)
     if refused is not None:
         return Effect(life, refused)
     kind = RecordKind.CANCELLED

@@ -287,8 +287,9 @@ class TopicStore(Protocol):
         out."""
         ...
 
-    async def parts(self, topic: str) -> list[TopicStats]:
-        """Return the state of each partition of the topic, in their order."""
+    async def parts(self, topic: str, *, first: int = 0, most: int = MAX_PER_CALL) -> list[TopicStats]:
+        """Return the state of `most` partitions of the topic at most, in their order, from number `first`
+        on."""
         ...
 
     async def pause(self, topic: str, *, until: int | None = None, duration: int | None = None) -> int | None:

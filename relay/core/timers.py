@@ -49,11 +49,12 @@ class TimerState(Enum):
 @dataclass(frozen=True, slots=True)
 class Condition:
     """What must hold for a timer to be changed: that nobody delivers it, that its due time is `due`, that
-    somebody delivers it."""
+    somebody delivers it, that its content is the one of which a store has told this digest."""
 
     only_pending: bool = False
     due: int | None = None
     only_leased: bool = False
+    content: str = ""
 
 
 NO_CONDITION = Condition()
@@ -189,7 +190,8 @@ class StoredTimer:
     """A timer as it stands.
 
     `next_claim` is the instant from which it can be claimed: its due time, the end of its lease
-    or of a back-off. In a listing payload, headers and content type are left empty.
+    or of a back-off. In a listing payload, headers and content type are left empty. `digest` tells its
+    content from any other, for `Condition`; it is empty where the content was not read.
     """
 
     timer_id: str
@@ -200,6 +202,7 @@ class StoredTimer:
     payload: bytes = b""
     headers: Mapping[str, str] = field(default_factory=dict)
     content_type: str = ""
+    digest: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,7 @@ from relay.engine.recurring.tickers import Tickers
 from relay.engine.redis_health import RedisHealth
 from relay.engine.relay_state import relay_state
 from relay.engine.timer_history import TimerHistories
-from relay.engine.topic_watch import TopicWatch
+from relay.engine.topic_watch import NAMES_FRESH, TopicWatch
 from relay.engine.upkeep.janitor import Janitor
 from relay.engine.upkeep.mover import Mover
 from relay.engine.upkeep.tidier import Tidier
@@ -679,11 +679,12 @@ class Engine:
         state, topics = await self.standing()
         gauges.show(state, topics)
 
-    async def standing(self) -> tuple[RelayState, Sequence[TopicStats]]:
+    async def standing(self, *, names_within: float = NAMES_FRESH) -> tuple[RelayState, Sequence[TopicStats]]:
         """Return the state of this relay and of topics, as `look` shows them: what one read of Redis found
-        serves all who ask within a second."""
-        topics = await self._topic_watch.look()
-        return self._state(), topics
+        serves all who ask within a second. A topic of another relay shows up within `names_within` seconds
+        and that one."""
+        topics = await self._topic_watch.look(names_within=names_within)
+        return self.state(), topics
 
     @property
     def silent_places(self) -> Sequence[str]:
@@ -695,7 +696,8 @@ class Engine:
         """Whether there are more topics than `standing` looks at."""
         return self._topic_watch.is_cut
 
-    def _state(self) -> RelayState:
+    def state(self) -> RelayState:
+        """Return the state of this relay; nothing is read for it."""
         return relay_state(
             self._dispatcher,
             self._settler,

@@ -110,8 +110,11 @@ class TopicWatch:  # see 0034
         self.is_cut = False
         """Whether there are more topics than are looked at."""
 
-    async def look(self) -> Sequence[TopicStats]:
-        """Return the state of topics, without those of a place that does not answer soon."""
+    async def look(self, *, names_within: float = NAMES_FRESH) -> Sequence[TopicStats]:
+        """Return the state of topics, without those of a place that does not answer soon. Names that were
+        read more than `names_within` seconds ago are read again, if anything is."""
+        if self._clock.now() - self._named_at >= names_within:
+            self._named_at = -NAMES_FRESH
         answered, end = Wakeup(), self._clock.now() + PATIENCE
         lanes = dict.fromkeys(self._lanes[topic] for topic in ("", *self._which()) if self._answers(topic))
         for lane in lanes:

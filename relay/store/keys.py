@@ -16,6 +16,9 @@ CALENDARS = "calendars"
 ACTIONS = "actions"
 """The same in a call about the action log."""
 
+ALIVE = "relays"
+"""The same of the relays that live."""
+
 RECURRENCES = ("rules", "standings", "ticks", "names")
 """The keys of a partition's recurrences: what is to recur, where it stands, when to look at it, and all ids
 in order."""
@@ -136,6 +139,11 @@ class KeyNames:
     def actions(self) -> str:
         """The key of the action log."""
         return f"{self.topics}:{self._tag(ACTIONS)}"
+
+    @property
+    def alive(self) -> str:
+        """The key of the relays that live."""
+        return f"{self.topics}:{self._tag(ALIVE)}"
 
     @property
     def policy(self) -> str:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -236,6 +237,8 @@ class MemoryStore:
         entries = self._entries(topic)
         entry = entries.get(timer_id)
         before = entry.life if entry else None
+        if entry is not None and given.condition.content:
+            given = replace(given, other_content=given.condition.content != _digest(entry.content))
         effect = step(before, event, given)
         if effect.after is None or effect.after.state is LifeState.DEAD:
             entries.pop(timer_id, None)
@@ -359,7 +362,13 @@ def _stored(entry: _Entry, *, content: bool = False) -> StoredTimer:
         next_claim=life.next_claim,
         attempts=life.attempts,
         **(entry.content if content else NO_CONTENT).fields(),
+        digest=_digest(entry.content) if content else "",
     )
+
+
+def _digest(content: Content) -> str:
+    told = repr((content.payload, sorted(content.headers.items()), content.content_type))
+    return hashlib.sha1(told.encode(errors="surrogatepass"), usedforsecurity=False).hexdigest()
 
 
 def _claimed(entry: _Entry) -> ClaimedTimer:

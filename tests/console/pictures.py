@@ -1,18 +1,23 @@
-"""`make console-pictures`: the pages of the console, as docs/how-to/console.md shows them."""
+"""`make console-pictures`: the pages of the console, as docs/how-to/console.md and docs/tutorial/demo.md show
+them."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
+from examples.demo import __main__ as demo
+from examples.demo.screen import Screen
 from tests.console.browser import Watched, chromium, watched
 from tests.console.scene import Scene, set_up
 from tests.worlds.relay.stage import Stage, staged
 
-TARGET = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "console"
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+TARGET = DOCS / "how-to" / "console"
 
 PICTURES = {
     "overview": "",
@@ -57,7 +62,21 @@ def busy(scene: Scene) -> Iterator[None]:
         thread.join()
 
 
+async def of_the_demo(_: Screen, console: str) -> None:
+    """The life of the timer whose application was killed."""
+
+    def work() -> None:
+        size = {"width": 1200, "height": 500}
+        with chromium() as browser, watched(browser, console, viewport=size) as seen:
+            seen.open("/timer?topic=demo&id=killed")
+            seen.page.locator("#life", has_text="acked").wait_for()
+            seen.page.screenshot(path=DOCS / "tutorial" / "demo-console.png", full_page=True)
+
+    await asyncio.to_thread(work)
+
+
 def main() -> None:
+    asyncio.run(demo.main(of_the_demo))
     TARGET.mkdir(parents=True, exist_ok=True)
     with staged(Stage) as stage, chromium() as browser, busy(scene := set_up(stage)):
         with watched(browser, scene.console, viewport={"width": 1200, "height": 700}) as seen:

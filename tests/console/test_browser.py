@@ -4,6 +4,7 @@ another host."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from urllib.parse import quote
 
@@ -193,12 +194,16 @@ def test_a_timer_is_looked_at_moved_run_and_cancelled(scene: Scene, seen: Watche
 
 def test_a_move_from_a_page_that_is_old_changes_nothing(scene: Scene, seen: Watched) -> None:
     """Somebody has moved the timer since the page was made: the newest intent stands."""
-    scene.put("orders", "raced", message="old", delay_sec=7200)
-    seen.open("/timer/move?topic=orders&id=raced")
-    scene.put("orders", "raced", message="new", delay_sec=9000)
-    seen.page.get_by_role("button", name="Move", exact=True).click()
-    seen.page.get_by_role("heading", name="Nothing was moved").wait_for()
-    assert scene.call("GET", "topics/orders/timers/raced")["timer"]["message"] == "new"
+    soon, later = "2039-01-01T00:00:00Z", "2039-01-01T01:00:00Z"
+    for due in (later, soon):  # moved, or the same instant with other contents
+        scene.put("orders", "raced", message="old", due_time=soon)
+        seen.open("/timer/move?topic=orders&id=raced")
+        scene.put("orders", "raced", message="new", due_time=due)
+        seen.page.get_by_label("New due time").fill("2040-01-02T03:04:05Z")
+        seen.page.get_by_role("button", name="Move", exact=True).click()
+        seen.page.get_by_role("heading", name="Nothing was moved").wait_for()
+        left = scene.call("GET", "topics/orders/timers/raced")["timer"]
+        assert (left["message"], left["due_time"]) == ("new", due)
 
 
 def test_dead_letters_are_redriven_and_purged_by_group(scene: Scene, seen: Watched) -> None:
@@ -283,6 +288,26 @@ def test_numbers_stay_fresh_and_themes_and_times_are_kept(scene: Scene, seen: Wa
     assert concern.locator("a").get_attribute("href") == "/console/topic?topic=invoices"
     assert seen.page.locator("html").get_attribute("data-theme") == "dark"
     assert seen.page.evaluate("getComputedStyle(document.body).color") == "rgb(230, 233, 236)"
+
+
+def test_the_last_hour_is_drawn_and_goes_on(seen: Watched) -> None:
+    """Four plots and a table; what the relay has sampled since comes by the stream, and what came before does
+    not come again."""
+    later = [4e9, 401, 3, 2, 1.5, 0.5, None, 0.25]
+    said = json.dumps({"at": 0, "topics": {}, "trend": later})
+    events = f"data: {said}\n\n" * 2
+    seen.page.route(
+        "**/console/live*", lambda route: route.fulfill(body=events, content_type="text/event-stream")
+    )
+    seen.open("/topic?topic=orders")
+    seen.page.locator("[data-trend*='4000000000']").wait_for()
+    assert seen.page.locator(".trends canvas").count() == 4
+    shown = json.loads(seen.page.locator("[data-trend]").get_attribute("data-trend") or "")
+    assert [column[-1] for column in shown] == later
+    assert [column.count(4e9) for column in shown] == [1, 0, 0, 0, 0, 0, 0, 0]
+    section = seen.page.locator("section", has=seen.page.get_by_role("heading", name="The last hour"))
+    section.get_by_text("The numbers").click()
+    assert section.locator("tbody tr").first.locator("td").count() == 8
 
 
 def test_tabs_that_nobody_sees_hold_no_connection(seen: Watched) -> None:

@@ -14,6 +14,7 @@ from tests.console.pages import Pages
 from tests.keyspace import Keyspace
 from tests.servers import RunningServer
 from tests.trust.whole import Whole, whole
+from tests.worlds.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -120,12 +121,18 @@ async def test_who_may_only_read_sees_no_content(daemon: Whole) -> None:
 
 
 async def test_the_overview_and_the_stream_show_what_may_be_read(daemon: Whole) -> None:
-    daemon.allow(*AccessVerb, topic="other")
+    daemon.allow(READ)
     pages = pages_of(daemon)
-    assert daemon.topic not in (await pages.get()).text
+
+    async def listed() -> bool:
+        return daemon.topic in (await pages.get()).text
+
+    await until(listed)
+    daemon.allow(*AccessVerb, topic="other")
+    assert not await listed()
     assert daemon.topic not in (await pages.get("/people")).text
     daemon.allow(READ)
-    assert daemon.topic in (await pages.get()).text
+    assert await listed()
     assert "PutRecurrence" in (await pages.get("/people")).text
 
 

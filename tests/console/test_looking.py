@@ -5,12 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
+from types import SimpleNamespace
+from typing import cast
 
 import anyio
 import pytest
 
 from relay.api.looking.searching import MOST_LOOKED_AT, TimerSearch, TimerSearches
 from relay.console.live import Live, quantile
+from relay.console.requests import Desk, PageCall
+from relay.console.views import topics
 from relay.console.views.overview import concerns
 from relay.core.instants import SECOND
 from relay.core.partitions import Layout
@@ -18,6 +22,7 @@ from relay.core.timers import NewTimer, NewTimers, TimerState, TopicStats
 from relay.store.memory import MemoryStore
 from relay.telemetry.metrics.catalogue import LATENESS
 from relay.telemetry.metrics.provider import Metrics
+from relay.v1.topic_service_pb2 import GetTopicRequest, GetTopicResponse, Topic
 from tests.keyspace import Keyspace
 from tests.servers import RunningServer
 from tests.worlds.engine.served import Served, on_server, put
@@ -106,6 +111,56 @@ async def test_many_who_look_are_one_reader(relay: Served, topic: str) -> None:
             tasks.start_soon(live.look)
     assert live.looks == before + 1
     metrics.close()
+
+
+async def test_a_page_reads_no_partition_of_many_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a topic with 1,024 it shows what is read for all pages; of one with few, it reads each."""
+    read: list[str] = []
+
+    async def get(request: GetTopicRequest) -> GetTopicResponse:
+        read.append(request.topic)
+        return GetTopicResponse(topic=Topic(topic=request.topic, partitions=4))
+
+    async def parts(topic: str, *, first: int, most: int) -> Sequence[TopicStats]:
+        read.append(f"{first} {most}")
+        return ()
+
+    async def look() -> SimpleNamespace:
+        stats = {
+            name: TopicStats(name, 0, 0, 0, None, 0, None, None, partitions=n) for name, n in NUMBERS.items()
+        }
+        return SimpleNamespace(topics={name: SimpleNamespace(stats=each) for name, each in stats.items()})
+
+    async def forecast(*_: object) -> dict[str, object]:
+        read.append("forecast")
+        return {}
+
+    monkeypatch.setattr(topics, "_forecast", forecast)
+    monkeypatch.setattr(topics, "_trend", lambda *_: {})
+    monkeypatch.setattr(topics, "of_topic", lambda *_: {})
+    told = SimpleNamespace(get=get, told=lambda stats: Topic(topic=stats.topic, partitions=stats.partitions))
+    desk = cast(
+        "Desk",
+        SimpleNamespace(
+            topics=told,
+            live=SimpleNamespace(look=look),
+            partitions=SimpleNamespace(parts=parts),
+            settings_of=lambda _: [],
+        ),
+    )
+    for given, reads in (
+        ({"topic": "wide"}, []),
+        ({"topic": "wide", "parts": "64"}, ["64 64"]),
+        ({"topic": "wide", "ahead": "day"}, ["forecast"]),
+        ({"topic": "narrow"}, ["narrow", "0 64", "forecast"]),
+    ):
+        read.clear()
+        await topics.topic(desk, PageCall(given, "anonymous"))
+        assert read == reads
+
+
+NUMBERS = {"wide": 1024, "narrow": 4}
+"""Topics, and how many partitions each has."""
 
 
 async def test_what_is_missing_is_said(relay: Served, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:

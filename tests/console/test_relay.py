@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from relay.trust import tokens
 from tests.console.pages import Pages
 from tests.worlds.relay.stage import Stage
-from tests.worlds.waiting import PATIENCE
+from tests.worlds.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.anyio
 
@@ -74,6 +75,8 @@ async def test_the_stream_tells_what_may_be_read_and_ends_with_it(stage: Stage, 
         return said
 
     topics = event()["topics"]
+    while not topics:  # what was read before the timer came serves all who ask within a second
+        topics = event()["topics"]
     assert list(topics) == ["mine"]
     event()  # it goes on
     pages = Pages(relay.api)
@@ -104,3 +107,48 @@ async def test_a_relay_with_a_keyring_offers_no_move(stage: Stage, tmp_path: Pat
     words = (await pages.get("/timer?topic=t&id=one")).words
     assert ("Move…" in words, "Cancel…" in words) == (False, True)
     assert (await pages.get("/timer/move?topic=t&id=one")).status == 422
+
+
+async def test_relays_see_each_other_until_they_stop(stage: Stage) -> None:
+    """With their versions, and how many deliveries they hold; one that has stopped is gone at once."""
+    first = stage.relay("relay-1", {"RELAY_NAME": "orders-a"})
+    second = stage.relay("relay-2", {"RELAY_NAME": "orders-b"})
+    pages = Pages(first.api)
+
+    async def listed(*names: str) -> bool:
+        shown = (await pages.get()).text.partition("Relays that live")[2].partition("</table>")[0]
+        return re.findall(r"<bdi class='name'>([^<]+)</bdi>", shown) == list(names)
+
+    await until(lambda: listed("orders-a", "orders-b"))
+    assert "orders-a this one 0.1.0" in (await pages.get()).words
+    assert second.terminate() == 0
+    await until(lambda: listed("orders-a"))
+
+
+async def test_a_page_shows_some_of_many_partitions(stage: Stage) -> None:
+    """64 of them, if asked; and the forecast if asked, too."""
+    relay = stage.relay(settings={"RELAY_TOPICS__wide__PARTITIONS": "256"})
+    pages = Pages(relay.api)
+    timer = json.dumps({"message": "x", "delay_sec": 1800}).encode()
+    said = {"content-type": "application/json", "relay-timeout": "60"}
+    put = await pages.ask("PUT", "/v1/topics/wide/timers/one", timer, said)
+    assert put.status == 201, put.text
+
+    async def page(query: str = "") -> tuple[str, int]:
+        """The words of a page, and the partitions that it shows."""
+        reply = await pages.get(f"/topic?topic=wide{query}")
+        assert reply.status == 200, reply.words
+        return reply.words, reply.text.count("<meter")
+
+    async def is_looked_at() -> bool:
+        words, shown = await page()
+        return shown == 0 and "There are 256. Show them side by side" in words
+
+    await until(is_looked_at)
+    words, shown = await page("&parts=64")
+    assert (shown, "64 to 127 of 256. Before Next" in words) == (64, True)
+    words, shown = await page("&parts=250")
+    assert (shown, "250 to 255 of 256. Before" in words) == (6, True)
+    assert "choose how far to look" in words
+    assert "Within this time 1" in (await page("&ahead=hour"))[0]
+    assert (await pages.get("/topic?topic=wide&parts=256")).status == 422

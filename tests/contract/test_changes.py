@@ -102,6 +102,46 @@ async def test_conditions(
         await subject.store.cancel(subject.topic, ["a"])
 
 
+@pytest.mark.parametrize("verb", ["schedule", "cancel"])
+@pytest.mark.parametrize(
+    "changed", [{"payload": b"other"}, {"headers": {"a": "2"}}, {"content_type": "text/html"}]
+)
+async def test_a_condition_on_the_content(subject: Subject, verb: str, changed: dict[str, Any]) -> None:
+    """It holds while payload, headers and content type are those that were read, however often the timer is
+    scheduled again; where they are others nothing is changed."""
+    old = new(payload=b"old", headers={"a": "1"}, content_type="text/plain")
+    await schedule(subject, old)
+    await schedule(subject, old)
+    condition = Condition(content=(await subject.get("a")).digest)
+    assert len(condition.content) == 40
+    await schedule(subject, old._replace(**changed))
+    after = await subject.get("a")
+
+    async def change() -> Change:
+        if verb == "cancel":
+            return (await subject.store.cancel(subject.topic, ["a"], condition))[0].change
+        return (await schedule(subject, old._replace(due=LATER + 1, condition=condition)))[0].change
+
+    assert await change() is UNCHANGED
+    assert await subject.get("a") == after
+    await schedule(subject, old)
+    assert await change() is (Change.CANCELLED if verb == "cancel" else REPLACED)
+    assert await change() is (Change.GONE if verb == "cancel" else REPLACED)
+
+
+async def test_a_condition_on_the_content_and_more(subject: Subject) -> None:
+    """Each of its parts has to hold; and what this call has stored is another content."""
+    await schedule(subject, new())
+    digest = (await subject.get("a")).digest
+    both = Condition(only_pending=True, due=LATER + 1, content=digest)
+    assert await schedule(subject, new(condition=both)) == [Scheduled(LATER, UNCHANGED)]
+    both = Condition(only_pending=True, due=LATER, content=digest)
+    assert await schedule(subject, new(due=LATER + 1, condition=both)) == [Scheduled(LATER + 1, REPLACED)]
+    own = new(due=LATER, condition=Condition(content=digest))
+    results = await schedule(subject, new(payload=b"other"), own)
+    assert [each.change for each in results] == [REPLACED, UNCHANGED]
+
+
 async def test_a_condition_after_a_back_off(subject: Subject) -> None:
     """The due time is the one that was asked for, whenever the next attempt is; it is not in flight."""
     await subject.schedule("a")

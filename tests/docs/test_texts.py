@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import pty
 import re
+import signal
 import subprocess
 import sys
+import urllib.request
 from typing import TYPE_CHECKING
 
 import pytest
@@ -51,28 +53,37 @@ def test_each_block_has_a_test() -> None:
 
 
 def test_the_demo_prints_what_the_page_shows() -> None:
-    """On a terminal, which gets a table. Rows and words are the page's; figures and line breaks are not."""
+    """On a terminal, which gets a table. Rows and words are the page's; figures and line breaks are not. The
+    console is there behind it, with the timers' lives, until somebody ends it."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "examples.demo"],
-        stdin=subprocess.DEVNULL,
+        stdin=theirs,
         stdout=theirs,
         stderr=theirs,
         cwd=ROOT,
         env=environment({"TERM": "xterm", "COLUMNS": "110"}),
     )
     os.close(theirs)
-    shown = b""
+    shown, looked_at = b"", ""
     try:
         while True:
             shown += os.read(ours, 65_536)
+            if b"Ctrl-C ends it." in shown and not looked_at:
+                address = re.search(r"http://\S+/console", shown.decode())
+                assert address, shown.decode()
+                life = f"{address[0]}/timer/life?topic=demo&id=killed"
+                with urllib.request.urlopen(life, timeout=60) as answer:
+                    looked_at = answer.read().decode()
+                process.send_signal(signal.SIGINT)
     except OSError:  # the terminal's end: nobody writes to it any more
-        assert process.wait(60) == 0, shown.decode()
+        assert process.wait(60) == 130, shown.decode()
     finally:
         process.kill()
         os.close(ours)
     said = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]|\r", "", shown.decode())
     assert story(said[said.rindex(DEMO) :]) == story(the_block(DEMO).text)
+    assert looked_at.index("scheduled") < looked_at.index("received") < looked_at.index("acked")
 
 
 @pytest.mark.parametrize(("module", "words"), [("examples.fleet", FLEET), ("examples.secure", SECURE)])

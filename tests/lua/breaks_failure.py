@@ -135,6 +135,15 @@ THE_TERMS = {
     ),
     "a lease not asked for": Break("lib/conditions", "lease-asked-for"),
     "no lease not asked for": Break("lib/conditions", "no-lease-asked-for"),
+    "a content not asked for": Break(
+        "lib/conditions",
+        "content-asked-for",
+        "if false then",
+        old="if not stored or redis.sha1hex(stored) ~= string.sub(condition, 2, 41) then",
+    ),
+    "the content before this call is asked for": Break(
+        "timeline/schedule", "own-content-is-another", "id)", old="not latest[id] and id)"
+    ),
     "a due time not asked for": Break(
         "lib/conditions",
         "due-time-asked-for",

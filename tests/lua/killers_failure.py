@@ -102,6 +102,8 @@ OF_FAILURE: dict[str, tuple[Scenario, ...]] = {
     "create overlooks its own call": (options.test_create_only_twice_in_one_call,),
     "a lease not asked for": (in_flight, options.test_cancel_on_condition_of_many),
     "no lease not asked for": (options.test_a_condition_on_a_lease,),
+    "a content not asked for": (options.test_a_condition_on_a_content_that_is_another,),
+    "the content before this call is asked for": (options.test_a_condition_on_the_content_before_this_call,),
     "a due time not asked for": (other_due, options.test_cancel_on_condition_of_many),
     "conditions on the score": (due_time,),
     "conditions on equal doubles": (between,),

@@ -12,6 +12,7 @@ from relay.core.outcomes import Verb, Verdict
 from relay.core.timers import KEEP_EXISTING, REPLACE, Change, Changed, Condition, NewTimer, Scheduled
 from relay.store.codec import envelope
 from relay.store.codec.lease_record import LEASED, NO_NONCE, PENDING, LeaseRecord
+from relay.store.timeline.redis_store import digest_of
 from tests.worlds.scripts.asking import LEASE, N1, NOW
 from tests.worlds.scripts.bench import Bench
 from tests.worlds.scripts.states import EMPTY, ENVELOPE, State, alone, own, record, score
@@ -169,6 +170,23 @@ async def test_a_condition_on_nothing(bench: Bench, condition: Condition) -> Non
     ]
     assert await bench.store.cancel(bench.topic, ["a"], condition) == [Changed(Change.GONE)]
     assert bench.state() == EMPTY
+
+
+async def test_a_condition_on_a_content_that_is_another(bench: Bench) -> None:
+    """Somebody has stored other bytes for the same instant since they were read: those stand."""
+    bench.put("a", score(NOW))
+    condition = Condition(content=digest_of(NEW))
+    before = bench.state()
+    assert await schedule(bench, new(condition=condition)) == [Scheduled(NOW, UNCHANGED)]
+    assert await bench.store.cancel(bench.topic, ["a"], condition) == [Changed(UNCHANGED)]
+    assert bench.state() == before
+
+
+async def test_a_condition_on_the_content_before_this_call(bench: Bench) -> None:
+    """What an entry of the same call has stored is another content."""
+    bench.put("a", score(NOW))
+    timers = [new(due=NOW + 7), new(due=NOW + 8, condition=Condition(content=digest_of(ENVELOPE)))]
+    assert await schedule(bench, *timers) == [Scheduled(NOW + 7, REPLACED), Scheduled(NOW + 7, UNCHANGED)]
 
 
 async def test_a_condition_on_what_the_call_stored(bench: Bench) -> None:

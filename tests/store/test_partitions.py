@@ -389,3 +389,13 @@ async def test_lists_by_state(four: Topic) -> None:
 async def test_a_list_from_a_token_that_no_page_gave(four: Topic, cursor: str) -> None:
     with pytest.raises(InvalidField, match=r"^page_token: "):
         await four.store.list(four.layout, state=None, limit=3, cursor=cursor)
+
+
+async def test_some_partitions_are_read_alone(four: Topic) -> None:
+    """In their order, and no further than there are."""
+    topics = plain(four)
+    names = [each.topic for each in await topics.parts(four.topic)]
+    assert len(names) == 4
+    assert [each.topic for each in await topics.parts(four.topic, first=1, most=2)] == names[1:3]
+    assert [each.topic for each in await topics.parts(four.topic, first=3, most=64)] == names[3:]
+    assert await topics.parts(four.topic, first=4, most=64) == []

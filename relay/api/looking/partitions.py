@@ -18,7 +18,8 @@ class PartitionCalls:
         self._topics = engine.topics
         self._access = access or Access()
 
-    async def parts(self, topic: str) -> Sequence[TopicStats]:
-        """Read each partition of a topic. One script call for each. Raises `InvalidField` and `Denied`."""
+    async def parts(self, topic: str, *, first: int, most: int) -> Sequence[TopicStats]:
+        """Read `most` partitions of a topic at most, from number `first` on. One script call for each. Raises
+        `InvalidField` and `Denied`."""
         self._access.require(AccessVerb.READ, topic)
-        return await self._topics.parts(validate.topic("topic", topic))
+        return await self._topics.parts(validate.topic("topic", topic), first=first, most=most)

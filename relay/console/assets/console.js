@@ -122,7 +122,7 @@
     const said = JSON.stringify(found);
     if (concerns.dataset.said === said) return; // what has the focus keeps it
     concerns.dataset.said = said;
-    concerns.querySelector("ul").replaceChildren(...found.map(([about, text, address, grave]) => {
+    concerns.querySelector("ul").replaceChildren(...found.map(([about, text, address, grave, alert]) => {
       const row = document.createElement("li"), name = document.createElement("bdi");
       row.className = grave ? "bad" : "warn";
       name.className = "name";
@@ -130,11 +130,15 @@
       const within = address ? row.appendChild(document.createElement("a")) : row;
       if (address) within.href = address;
       within.append(name, ` ${text}`);
+      if (alert) within.appendChild(document.createElement("code")).textContent = alert;
       return row;
     }));
     concerns.hidden = !found.length;
     document.getElementById("fine").hidden = Boolean(found.length);
   }
+
+  const kept = document.querySelector("[data-trend]");
+  const trend = kept && JSON.parse(kept.dataset.trend);
 
   const stream = document.getElementById("stream");
   if (stream) {
@@ -146,6 +150,7 @@
       for (const row of all("[data-topic]")) if (row.dataset.topic in said.topics) fill(row, said.topics[row.dataset.topic]);
       const relay = document.getElementById("relay");
       if (relay && said.relay) fill(relay, said.relay);
+      if (said.trend) extend(said.trend);
       if (concerns && said.concerns) showConcerns(said.concerns);
       badge.hidden = false;
       badge.classList.remove("lost");
@@ -172,23 +177,25 @@
 
   // ------------------------------------------------------------------- plot
 
-  let plots = [];
+  const day = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric" });
+  const hour = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+  const moments = (_, ticks, __, ___, step) => ticks.map((each) => {
+    const moment = new Date(each * 1000);
+    const midnight = moment.getHours() === 0 && moment.getMinutes() === 0;
+    return step >= 86400 || midnight ? day.format(moment) : hour.format(moment);
+  });
+
+  let plots = [], lines = [];
   function draw() {
-    plots.forEach((each) => each.destroy());
+    [...plots, ...lines].forEach((each) => each.destroy());
     const style = getComputedStyle(root);
     const color = (name) => style.getPropertyValue(name).trim();
+    const axis = { stroke: color("--muted"), grid: { stroke: color("--line"), width: 1 }, ticks: { stroke: color("--line") } };
+    lines = trend ? all("[data-series]").map((place) => overTime(place, axis, [color("--plot-a"), color("--plot-b")])) : [];
     plots = all("[data-plot]").map((place) => {
       const [starts, timers, occurrences, cold] = JSON.parse(place.dataset.plot);
       const sums = timers.map((each, index) => each + occurrences[index]);
       const whole = sums.map((each, index) => each + cold[index]);
-      const day = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric" });
-      const hour = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
-      const moments = (_, ticks, __, ___, step) => ticks.map((each) => {
-        const moment = new Date(each * 1000);
-        const midnight = moment.getHours() === 0 && moment.getMinutes() === 0;
-        return step >= 86400 || midnight ? day.format(moment) : hour.format(moment);
-      });
-      const axis = { stroke: color("--muted"), grid: { stroke: color("--line"), width: 1 }, ticks: { stroke: color("--line") } };
       const bars = uPlot.paths.bars({ size: [0.8, 40], align: 1 });
       const series = (label, name) => ({ label, stroke: color(name), fill: color(name), width: 0, paths: bars, points: { show: false } });
       return new uPlot({
@@ -199,10 +206,35 @@
       }, [starts, whole, sums, timers], place);
     });
   }
-  addEventListener("resize", () => plots.forEach((each) => {
+  addEventListener("resize", () => [...plots, ...lines].forEach((each) => {
     const place = each.root.parentElement;
-    each.setSize({ width: place.clientWidth, height: 190 });
+    each.setSize({ width: place.clientWidth, height: each.height });
   }));
+
+  // A topic over the last hour: columns of times, and of these.
+  const SERIES = ["timers", "due", "dead", "in", "out", "p50", "p99"], HOUR = 240;
+  const units = { count: [(n) => (Number.isInteger(n) ? grouped(n) : ""), 4], rate: [(n) => `${Number(n.toPrecision(3))}`, 1], seconds: [seconds, 0.01] };
+
+  const columns = (place) => place.dataset.series.trim().split(" ").map((name) => trend[1 + SERIES.indexOf(name)]);
+
+  function overTime(place, axis, colors) {
+    const [words, least] = units[place.dataset.unit];
+    const series = columns(place).map((_, index) => ({ stroke: colors[index], width: 1.5, points: { show: trend[0].length < 2 } }));
+    return new uPlot({
+      width: place.clientWidth, height: 140, legend: { show: false }, cursor: { drag: { x: false, y: false } },
+      scales: { x: { time: true, range: (_, __, high) => [high - 3600, high] }, y: { range: (_, __, high) => [0, Math.max(high * 1.1, least)] } },
+      axes: [{ ...axis, size: 30, values: moments }, { ...axis, size: 62, values: (_, ticks) => ticks.map(words) }],
+      series: [{}, ...series],
+    }, [trend[0], ...columns(place)], place);
+  }
+
+  function extend(sample) {
+    if (!trend || !(sample[0] > (trend[0].at(-1) ?? 0))) return;
+    trend.forEach((column, index) => column.push(sample[index]));
+    if (trend[0].length > HOUR) trend.forEach((column) => column.shift());
+    kept.dataset.trend = JSON.stringify(trend);
+    lines.forEach((each) => each.setData([trend[0], ...columns(each.root.parentElement)]));
+  }
 
   showTimes();
   showTheme();

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from relay.console import shown
 from relay.console.live import LiveLook, TopicLook
 from relay.console.requests import Desk, PageAnswer, PageCall, Shown
+from relay.core.trust.access import EVERY_TOPIC
 from relay.core.trust.verbs import AccessVerb
 from relay.engine.topic_watch import MOST
 
@@ -27,10 +28,12 @@ class Concern:
     said: str
     address: str = ""
     grave: bool = False
+    alert: str = ""
+    """The rule of deploy/prometheus that it is, if it is one."""
 
     def row(self) -> list[object]:
         """The same for a page that is open."""
-        return [self.about, self.said, self.address, self.grave]
+        return [self.about, self.said, self.address, self.grave, self.alert]
 
 
 def page_of(desk: Desk, look: LiveLook, after: str) -> tuple[Sequence[TopicLook], str]:
@@ -81,6 +84,30 @@ def concerns(look: LiveLook, topics: Sequence[TopicLook]) -> list[Concern]:
     return sorted(found, key=lambda each: not each.grave)
 
 
+def alerting(desk: Desk, topics: Sequence[TopicLook]) -> list[Concern]:
+    """What alerts, of these topics and of this relay."""
+    shown_here = {each.stats.topic for each in topics}
+    return [
+        Concern(
+            shown.visible(each.about) if each.is_topic else each.about or "This relay",
+            each.rule.said,
+            shown.address("/console/topic", topic=each.about) if each.is_topic else "",
+            each.rule.grave,
+            each.rule.name,
+        )
+        for each in desk.alerts.firing()
+        if not each.is_topic or each.about in shown_here
+    ]
+
+
+def holders(desk: Desk, look: LiveLook) -> list[tuple[str, int, int]]:
+    """Of each topic with a stream or a push target here that the caller may read: its name, how many of those
+    there are, and how many deliveries they hold. `MOST_SHOWN` at most."""
+    relay = look.relay
+    names = sorted(name for name in relay.consumers if desk.access.allows(AccessVerb.READ, name))
+    return [(name, relay.consumers[name], relay.leased.get(name, 0)) for name in names[:MOST_SHOWN]]
+
+
 async def overview(desk: Desk, call: PageCall) -> PageAnswer:
     """Show all topics, this relay, and Redis. One pipelined read of the topics, once a second for
     everybody."""
@@ -92,7 +119,11 @@ async def overview(desk: Desk, call: PageCall) -> PageAnswer:
         "more": more,
         "most": MOST,
         "after": call.text("after"),
-        "concerns": concerns(look, topics),
+        "concerns": [*alerting(desk, topics), *concerns(look, topics)],
+        "holders": holders(desk, look),
+        "relays": look.relays if desk.access.allows(AccessVerb.READ, EVERY_TOPIC) else (),
+        "instance": desk.instance,
+        "most_relays": MOST_SHOWN,
         "relay": relay_numbers(look),
         "relay_name": desk.relay_name,
         "uptime": desk.live.uptime(),

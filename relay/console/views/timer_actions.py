@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from google.protobuf.duration_pb2 import Duration
-
 from relay.api.people import brief
-from relay.api.times import timestamp
 from relay.console import shown
 from relay.console.acting import NOTE, ActionDone, Asking, Fact, FormField
 from relay.console.requests import Desk, PageAnswer, PageCall
@@ -16,18 +13,22 @@ from relay.console.views.timers import STATE_NAMES
 from relay.core.errors import ContentSealed, InvalidField
 from relay.core.instants import SECOND
 from relay.core.recurring.nominal import write_instant
+from relay.core.timers import Change, Condition, StoredTimer, TimerState
 from relay.core.trust.verbs import AccessVerb
 from relay.v1 import timer_pb2 as timer_messages
 from relay.v1 import timer_service_pb2 as pb
 
 RESULTS = {
-    timer_messages.CHANGE_RESULT_CREATED: "stored",
-    timer_messages.CHANGE_RESULT_REPLACED: "moved",
-    timer_messages.CHANGE_RESULT_UNCHANGED: "left as it is, since it has changed meanwhile",
     timer_messages.CHANGE_RESULT_IN_FLIGHT: "left as it is, since it is being delivered",
     timer_messages.CHANGE_RESULT_CANCELLED: "cancelled",
     timer_messages.CHANGE_RESULT_NOT_FOUND: "not there any more",
     timer_messages.CHANGE_RESULT_RUN: "due now",
+}
+
+MOVED = {
+    Change.REPLACED: "moved",
+    Change.UNCHANGED: "left as it is, since it has changed meanwhile",
+    Change.IN_FLIGHT: "left as it is, since it is being delivered",
 }
 
 
@@ -151,11 +152,18 @@ async def ask_move(desk: Desk, call: PageCall) -> PageAnswer:
     """Ask before a timer is moved."""
     topic, timer_id = _names(call)
     found = await _movable(desk, topic, timer_id)
-    due = shown.utc(shown.microseconds(found.due_time) or 0)
+    due = shown.utc(found.due)
+    state = "being delivered" if found.state is TimerState.LEASED else "waiting"
     return _asking(
         topic,
         timer_id,
-        _facts(found),
+        [
+            ("Topic", shown.name(topic)),
+            ("Timer", shown.name(timer_id)),
+            ("Due", shown.when(found.due)),
+            ("State", state),
+            ("Attempts so far", str(found.attempts)),
+        ],
         title="Move the timer",
         action="move",
         button="Move",
@@ -169,20 +177,19 @@ async def ask_move(desk: Desk, call: PageCall) -> PageAnswer:
             ),
             NOTE,
         ),
-        hidden={"was": due},
+        hidden={"was": due, "content": found.digest},
     )
 
 
-async def _movable(desk: Desk, topic: str, timer_id: str) -> timer_messages.Timer:
+async def _movable(desk: Desk, topic: str, timer_id: str) -> StoredTimer:
     """Read a timer with what it carries. Raises `Denied`, and `InvalidField` where its content may have been
     sealed: whether it was, and for which subject, can't be read, so it would be written again in the clear,
     or for nobody."""
-    desk.access.require(AccessVerb.SCHEDULE, topic)
-    desk.access.require(AccessVerb.PAYLOAD, topic)
     if desk.opens_sealed:
+        desk.access.require(AccessVerb.SCHEDULE, topic)
         problem = "may hold sealed timers, which a page does not move; let their producer do it"
         raise InvalidField("topic", problem)
-    return (await desk.timers.get(pb.GetTimerRequest(topic=topic, timer_id=timer_id))).timer
+    return await desk.moves.read(topic, timer_id)
 
 
 async def move(desk: Desk, call: PageCall) -> PageAnswer:
@@ -192,43 +199,30 @@ async def move(desk: Desk, call: PageCall) -> PageAnswer:
     due, was = call.instant("due"), call.instant("was")
     if due is None or was is None:
         raise InvalidField("due", "is missing; write it as 2026-11-24T08:00:00Z")
+    seen = Condition(only_pending=True, due=was, content=call.need("content"))
     found = await _movable(desk, topic, timer_id)
-    request = _moved(found, due, was)
-    if said := call.text("expires").strip():
-        request.timer.expire_after.CopyFrom(_seconds("expires", said))
+    said = call.text("expires").strip()
+    expires = _microseconds("expires", said) if said else None
     record = desk.access.actions.record(AccessVerb.SCHEDULE, "Schedule", topic, timer_id, call.text("note"))
     async with record as action:
         await action.begin(f"due {write_instant(was)}")
-        answer = await desk.timers.schedule(request, {})
-        moved = answer.result == timer_messages.CHANGE_RESULT_REPLACED
-        action.after = f"due {write_instant(due)}" if moved else RESULTS[answer.result]
+        result = await desk.moves.move(topic, timer_id, seen, due, expires_after=expires)
+        moved = result.change is Change.REPLACED
+        action.after = f"due {write_instant(due)}" if moved else MOVED[result.change]
     facts: list[Fact] = [
         ("Timer", shown.name(timer_id)),
-        ("Now", RESULTS[answer.result]),
-        ("Due", shown.when(answer.timer.due_time if moved else found.due_time)),
+        ("Now", MOVED[result.change]),
+        ("Due", shown.when(found.due if result.due is None else result.due)),
     ]
     title = "The timer is moved" if moved else "Nothing was moved"
     return ActionDone(title, facts, _page_of(topic, timer_id), topic).page()
 
 
-def _moved(found: timer_messages.Timer, due: int, was: int) -> pb.ScheduleRequest:
-    """The same timer at another instant, if it waits and has not been moved since."""
-    request = pb.ScheduleRequest()
-    spec = request.timer
-    spec.topic, spec.timer_id, spec.payload = found.topic, found.timer_id, found.payload
-    spec.content_type = found.content_type
-    spec.headers.update(found.headers)
-    spec.due_time.CopyFrom(timestamp(due))
-    request.condition.only_if_pending = True
-    request.condition.due_time.CopyFrom(timestamp(was))
-    return request
-
-
-def _seconds(field: str, said: str) -> Duration:
+def _microseconds(field: str, said: str) -> int:
     try:
         microseconds = round(float(said) * SECOND)
     except (ValueError, OverflowError):
         microseconds = 0
     if not 0 < microseconds < 10**18:
         raise InvalidField(field, "is not a number of seconds above 0")
-    return Duration(seconds=microseconds // SECOND, nanos=microseconds % SECOND * 1000)
+    return microseconds

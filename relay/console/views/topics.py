@@ -36,24 +36,64 @@ def of_topic(desk: Desk, topic: str) -> dict[str, object]:
 
 async def topic(desk: Desk, call: PageCall) -> PageAnswer:
     """Show a topic. A read of each partition, one of its forecast, and what is read for all pages once a
-    second. Raises `InvalidField`."""
-    name = call.need("topic")
-    found = (await desk.topics.get(pb.GetTopicRequest(topic=name))).topic
-    looked = (await desk.live.look()).topics.get(name)
-    chosen = call.text("ahead") or "hour"
-    if chosen not in HORIZONS:
+    second; of a topic with more than `FEW` partitions only the last, and what is asked for. Raises
+    `InvalidField`."""
+    name, chosen = call.need("topic"), call.text("ahead")
+    if chosen not in ("", *HORIZONS):
         raise InvalidField("ahead", f"is {chosen}; give one of {', '.join(HORIZONS)}")
+    looked = (await desk.live.look()).topics.get(name)
+    if looked is not None and looked.stats.partitions > FEW:
+        found = desk.topics.told(looked.stats)
+    else:
+        found = (await desk.topics.get(pb.GetTopicRequest(topic=name))).topic
+    if found.partitions <= FEW:
+        chosen = chosen or "hour"
     about = {
         **of_topic(desk, name),
         "found": found,
         "looked": looked,
         "ahead": chosen,
         "horizons": HORIZONS,
-        "parts": await desk.partitions.parts(name) if found.partitions > 1 else (),
+        **_trend(desk, name),
+        **await _parts(desk, call, found),
         "settings": desk.settings_of(name),
-        **await _forecast(desk, name, chosen),
+        **(await _forecast(desk, name, chosen) if chosen else UNASKED),
     }
     return Shown("topic.html", about)
+
+
+FEW = 16
+"""The partitions up to which a page reads all of them unasked: each costs a call, and another one for the
+forecast."""
+
+PARTS = 64
+"""The partitions of one page."""
+
+UNASKED: dict[str, object] = {"forecast": None, "forecast_missing": "", "plot": ""}
+"""No forecast."""
+
+
+async def _parts(desk: Desk, call: PageCall, found: pb.Topic) -> dict[str, object]:
+    """A page of partitions, if there are several and few, or if it is asked for."""
+    said, many = call.text("parts"), found.partitions
+    if many <= 1 or (many > FEW and not said):
+        return {"parts": (), "first": 0, "per_page": PARTS}
+    if said and not (said.isascii() and said.isdigit() and int(said) < many):
+        raise InvalidField("parts", f"is not the number of a partition; give 0 to {many - 1}")
+    first = int(said or 0)
+    parts = await desk.partitions.parts(found.topic, first=first, most=PARTS)
+    return {"parts": parts, "first": first, "per_page": PARTS}
+
+
+ROWS = 20
+"""Of so many samples the table shows one: five minutes."""
+
+
+def _trend(desk: Desk, topic: str) -> dict[str, object]:
+    """The last hour: as plots, and a row each five minutes."""
+    columns = desk.trends.of(topic).columns()
+    rows = list(zip(*columns, strict=True))[::-1][::ROWS]
+    return {"trend": json.dumps(columns, separators=(",", ":")), "trend_rows": rows}
 
 
 async def _forecast(desk: Desk, topic: str, ahead: str) -> dict[str, object]:

@@ -82,11 +82,12 @@ class PartitionedTopics:
             if parts.keys() >= set(layout.partitions)
         }
 
-    async def parts(self, topic: str) -> list[TopicStats]:
-        """See `TopicStore.parts`. A call for each partition, all at once."""
+    async def parts(self, topic: str, *, first: int = 0, most: int = MAX_PER_CALL) -> list[TopicStats]:
+        """See `TopicStore.parts`. A call for each of those partitions, all at once."""
 
         async def read(layout: Layout) -> list[TopicStats]:
-            return list(await for_each(self._topics.stats, layout.partitions))
+            asked = layout.partitions[first : first + most]
+            return list(await for_each(self._topics.stats, asked)) if asked else []
 
         return await self._begun(topic, read)
 

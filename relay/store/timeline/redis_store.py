@@ -7,10 +7,12 @@ what they read, write and return.
 from __future__ import annotations
 
 import base64
+import hashlib
 import math
 import struct
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
 from itertools import chain, compress
 
 from relay.core.errors import InvalidField
@@ -152,7 +154,8 @@ class RedisStore:
         if not with_content:
             return _stored(timer_id, float(score), record)
         await self._subjects.look(topic, [stored])
-        return _stored(timer_id, float(score), record, self._contents.decode(topic, timer_id, stored))
+        content = self._contents.decode(topic, timer_id, stored)
+        return replace(_stored(timer_id, float(score), record, content), digest=digest_of(stored))
 
     async def claim(self, topic: str, request: ClaimRequest) -> Claim:
         """See `TimerStore.claim`. One script call, and an HMGET for subjects that are not known."""
@@ -279,6 +282,11 @@ SETTLED: dict[bytes, Settled] = {word.value.encode(): word for words in (Verdict
 _CHANGES = {change.value.encode(): Changed(change, change is Change.IN_FLIGHT) for change in Change} | {
     f"{change.value} UNDER_WAY".encode(): Changed(change, True) for change in Change
 }
+
+
+def digest_of(stored: bytes) -> str:
+    """What `lib/conditions.lua` compares: the SHA-1 of what is stored of a content."""
+    return hashlib.sha1(stored, usedforsecurity=False).hexdigest()
 
 
 Encode = Callable[[Content], bytes]

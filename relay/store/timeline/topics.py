@@ -8,6 +8,7 @@ from typing import Literal
 
 from relay.core.errors import InvalidField
 from relay.core.instants import LATEST, from_score
+from relay.core.ports import MAX_PER_CALL
 from relay.core.recurring.forecast import WINDOWS
 from relay.core.timers import Change, DeadLetter, DeadPage, TopicStats
 from relay.store.codec.cold_counts import counts_of
@@ -78,9 +79,9 @@ class RedisTopics:
             if not isinstance(reply, Exception)
         ]
 
-    async def parts(self, topic: str) -> list[TopicStats]:
+    async def parts(self, topic: str, *, first: int = 0, most: int = MAX_PER_CALL) -> list[TopicStats]:
         """See `TopicStore.parts`. One script call."""
-        return [await self.stats(topic)]
+        return [await self.stats(topic)][first : first + most]
 
     async def pause(self, topic: str, *, until: int | None = None, duration: int | None = None) -> int | None:
         """See `TopicStore.pause`. One script call."""

@@ -59,7 +59,8 @@ def intent_words(intent: Intent) -> str:
 def condition_words(condition: Condition) -> str:
     """Write a condition as the scripts' `refuses` takes it."""
     due = "" if condition.due is None else f"d{to_score(condition.due)!r}"
-    return ("p" if condition.only_pending else "") + ("l" if condition.only_leased else "") + due
+    content = condition.content and f"h{condition.content}"
+    return content + ("p" if condition.only_pending else "") + ("l" if condition.only_leased else "") + due
 
 
 def flag(is_set: bool) -> str:

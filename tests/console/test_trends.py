@@ -1,0 +1,69 @@
+"""The last hour of topics: what a sample holds, and what is kept of them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import pytest
+
+from relay.console import trends
+from relay.console.trends import SERIES, Trend, Trends
+from relay.telemetry.metrics.catalogue import SCHEDULED
+from relay.telemetry.metrics.instruments import Instruments
+from relay.telemetry.metrics.provider import Metrics
+from tests.keyspace import Keyspace
+from tests.servers import RunningServer
+from tests.worlds.engine.served import Served, on_server, put
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def relay(valkey: RunningServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Served]:
+    monkeypatch.setattr("relay.engine.topic_watch.FRESH", 0.0)
+    monkeypatch.setattr("relay.engine.topic_watch.NAMES_FRESH", 0.0)
+    monkeypatch.setattr("relay.engine.topic_watch.PATIENCE", 60.0)
+    async with on_server(valkey.url) as relay:
+        yield relay
+
+
+async def test_a_sample_holds_how_a_topic_stands_and_what_has_happened(
+    relay: Served, keyspace: Keyspace, valkey: RunningServer
+) -> None:
+    """Numbers of Redis; rates and lateness of this relay since the sample before; the newest last. A topic
+    that is gone is forgotten."""
+    topic, metrics = keyspace(), Metrics()
+    count: Instruments = metrics.instruments
+    kept = Trends(relay.engine, count)
+    await put(relay, "one", topic=topic, delay=timedelta(seconds=3600))
+    await kept.sample()
+    first = dict(zip(("at", *SERIES), kept.of(topic).latest(), strict=True))
+    assert (first["timers"], first["due"], first["in"], first["p99"]) == (1, 0, None, None)
+    await put(relay, "two", topic=topic, delay=timedelta(seconds=3600))
+    count.count(SCHEDULED, topic, n=7)
+    count.lateness(topic, [0.004] * 98 + [7.0] * 2)
+    await kept.sample()
+    at, timers, due, dead, come, gone, p50, p99 = kept.of(topic).columns()
+    assert (timers, due, dead) == ([1, 2], [0, 0], [0, 0])
+    assert (at[0] or 0) <= (at[1] or 0)
+    assert ((come[1] or 0) > 0, gone[1], p50, p99) == (True, 0, [None, 0.005], [None, 10.0])
+    assert kept.of(topic).misses(3600) == 0.02
+    await kept.sample()
+    assert kept.of(topic).misses(trends.EVERY) == 0.0
+    with valkey.client() as client:
+        client.srem("timers_topics", topic)
+    relay.engine._registry._known.clear()
+    await kept.sample()
+    await kept.sample()  # the names are read as the topics are
+    assert kept.of(topic).columns()[0] == []
+    metrics.close()
+
+
+def test_an_hour_is_kept() -> None:
+    kept = Trend()
+    for number in range(trends.KEPT + 5):
+        kept.add((number, *(0.0 for _ in SERIES), 1.0, float(number < trends.KEPT)))
+    assert (kept.columns()[0][0], len(kept.columns()[0])) == (5, trends.KEPT)
+    assert kept.misses(5 * trends.EVERY) == 0.0
+    assert kept.misses(10 * trends.EVERY) == 0.5
