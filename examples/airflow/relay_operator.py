@@ -23,8 +23,8 @@ class RelayPipelineOperator(BaseOperator):
 
     `job` is the job with its arguments, such as `["schedule", "orders.csv", "--topic", "orders"]`. `expect`
     has thresholds such as `rejected<=10`. `relay` is the command's path: Relay and Spark may have a virtual
-    environment of their own. `env` is added to the task's environment. It is no template, since Airflow shows
-    rendered templates to all who may see the task.
+    environment of their own. `env` is added to the task's environment. It is not a template, since Airflow
+    shows rendered templates to all who may see the task.
 
     Raises `AirflowFailException`, which is not retried, for `NEVER_AGAIN` and for the verdict of an audit.
     All else raises `AirflowException`, which is retried: a load that runs again inserts nothing twice.

@@ -18,6 +18,7 @@ from relay.pipeline.inputs.sources import Source, rows_of
 from relay.pipeline.jobs import job
 from relay.pipeline.jobs import schedule as schedule_job
 from relay.pipeline.jobs.schedule import Schedule
+from relay.pipeline.rows.columns import TIMER
 from relay.pipeline.spark.redis_target import Target
 from relay.store.codec import envelope
 from relay.store.keys import KeyNames
@@ -261,6 +262,8 @@ def test_the_command(
     summary = json.loads(told.stdout)
     assert 0 < sum(summary.pop("phases").values()) < summary.pop("seconds") + 0.01  # both are rounded
     assert re.fullmatch("run-[0-9a-f]{16}", summary.pop("run_id"))
+    by_field = summary.pop("rejected_by")
+    assert (set(by_field.values()), {*TIMER, "op", "version", "record"}) == ({0}, by_field.keys())
     assert summary == {
         "job": "schedule",
         "ok": True,

@@ -46,7 +46,7 @@ class Expectation:  # see 0118
                 f"--expect: {self.name} is not a figure of this job; there are {', '.join(known)}", BAD_INPUT
             )
         found = known[self.name]
-        if found is None or _HOLDS[self.sign](found, self.number):
+        if found is None or _HOLDS[self.sign](found, self.number):  # see 0123
             return ""
         return f"expected {self.text}, and {self.name} is {found:,}"
 
