@@ -58,8 +58,10 @@ async def test_an_ok_comes_behind_the_fsync(
 
 @pytest.mark.parametrize("kind", WITH_WAITAOF[:1], ids=server_id)
 def test_so_does_the_end_of_a_load(kind: Kind, on_disk: OnDisk) -> None:
+    """The server writes beside an fsync that takes longer than two seconds, and begins the next one a second
+    after that, which may be behind the end of the first."""
     server, disk = on_disk(kind, "everysec")
-    disk.slow(sync=1.6)
+    disk.slow(sync=2.4)
     server.control.set("something", "to be synced")
     eventually(lambda: disk.slowed, "an fsync is under way")
     fill(server.url, FSYNC, "t", "a")

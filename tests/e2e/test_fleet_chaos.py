@@ -115,7 +115,7 @@ def test_nothing_is_lost_whatever_breaks(stage: Stage, cluster: Cluster) -> None
                         900.0,
                     )
                     met = len(moves.done)
-                eventually(lambda: all(map(is_done, crowds)), "all is written")
+                eventually(lambda: all(map(is_done, crowds)), "all is written", 600.0)
         print(f"{dict(faults.done)}, and {met} moves; {time.monotonic() - began:.1f} s")
         assert len(moves.done) == 2 * ROUNDS
 

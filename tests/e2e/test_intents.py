@@ -11,7 +11,7 @@ from relay.client import ChangeResult, Delivery, OnConflict, RelayClient, Schedu
 from relay.core.audit import Promise, PromiseVerdict
 from tests.judge import report_of, told
 from tests.worlds.relay.stage import Stage
-from tests.worlds.waiting import until
+from tests.worlds.waiting import PATIENCE, until
 
 SEED = 7
 TOPIC = "meeting"
@@ -31,7 +31,10 @@ async def test_the_earliest_of_many_stands(stage: Stage) -> None:
     base = datetime.now(UTC).replace(microsecond=0) + timedelta(days=1)
     dues = [base + timedelta(seconds=n) for n in range(300)]
     random.Random(SEED).shuffle(dues)
-    async with RelayClient(relays[0].target) as one, RelayClient(relays[1].target) as other:
+    async with (
+        RelayClient(relays[0].target, timeout=PATIENCE) as one,
+        RelayClient(relays[1].target, timeout=PATIENCE) as other,
+    ):
 
         async def ask(n: int) -> ScheduledTimer:
             return await (one, other)[n % 2].schedule(

@@ -64,7 +64,7 @@ def test_a_claim_that_is_cut(stage: Stage, cut: tuple[Cut, str], more: Mapping[s
     producer.schedule_many(TOPIC, NAMES, {}, delay=1.0)
     eventually(lambda: line.cut, "the claim is cut")
     eventually(lambda: stage.journal.ended().keys() == {*NAMES, "first"}, "all are handled")
-    assert relay.said("the reply of a claim was lost; its timers are found again") == 1
+    assert relay.said("the reply of a claim was lost; its timers are found again")
     eventually(lambda: unfinished(stage, more) == 0, "all are committed")
     starts = [stage.journal.starts(name) for name in NAMES]
     assert {len(each) for each in starts} == {1}

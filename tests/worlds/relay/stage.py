@@ -24,8 +24,8 @@ from tests.worlds.waiting import eventually
 P = TypeVar("P", bound=Process)
 
 UNHURRIED = {"RELAY_REDIS__WRITE_TTL": "20"}
-"""Seconds. By default a call that has to wait for one second is given up: its caller is told to try again, and
-an outcome is lost, so that its timer comes once more. On a busy machine anything may wait so long."""
+"""Seconds. By default a call that has to wait for one second is given up: its caller is told to try again,
+and an outcome is lost, so that its timer comes once more. On a busy machine anything may wait so long."""
 
 
 class Stage:

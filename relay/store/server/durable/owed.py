@@ -35,8 +35,7 @@ SHARE = 0.8
 
 @dataclass(slots=True)
 class _Debt:
-    """What was written over one line. `made` tells the connection that it went over, `last` is when something
-    was (monotonic seconds).
+    """What was written over one line. `made` tells the connection that it went over.
 
     `keys` are to be written behind it, one for each topic or partition: a node refuses one whose slot has
     moved to another since, and with it what was written.
@@ -44,7 +43,6 @@ class _Debt:
 
     made: int
     level: Durability
-    last: float
     keys: dict[str, None] = field(default_factory=dict)
 
 
@@ -84,10 +82,10 @@ class Owed:  # see 0099
         for. Raises `DurabilityMissed` as `note` does."""
         if not (level := self.level(name)).waits:
             return
-        debt, now = self._debts.get(line), monotonic()
+        debt = self._debts.get(line)
         if debt is None:
-            debt = self._debts[line] = _Debt(line.made, STORED, now)
-        debt.level, debt.last = debt.level.joined(level), now
+            debt = self._debts[line] = _Debt(line.made, STORED)
+        debt.level = debt.level.joined(level)
         debt.keys[self._keys.key("written", name)] = None
         self._check(line, debt)
 
@@ -122,12 +120,17 @@ class Owed:  # see 0099
             self._check(line, debt)
 
     def _wait_synced(self, line: Line, debt: _Debt, level: Durability) -> None:
-        """See `GroupCommit._until_synced`, which goes by the same."""
+        """See `GroupCommit._until_synced`, which goes by the same.
+
+        The race: an fsync takes longer than two seconds. Then the server writes beside it, and counts the
+        second until the next one from there; so that one may begin a second behind the end of the first,
+        however long ago the last write was.
+        """
         end = monotonic() + self._timeout * SHARE
         before, after = None, _at_rest(line, end)
         while before != after:
             before = after
-            time.sleep(max(debt.last + SYNC_INTERVAL - monotonic(), 0.0))
+            time.sleep(SYNC_INTERVAL)
             self._wait(line, debt, level)
             after = _at_rest(line, end)
 
