@@ -76,7 +76,7 @@ def deadlines(batch: Batch[Items, Result]) -> Sequence[float]:
 
 
 def principal(batch: Batch[Items, Result]) -> Principal:
-    """Who all callers of a batch are; nobody who is known if they are several."""
+    """The principal of all callers of a batch; `ANONYMOUS` if there are several."""
     found = {share.caller.principal for share in batch}
     return found.pop() if len(found) == 1 else ANONYMOUS
 
