@@ -67,6 +67,9 @@ HAND_OVERS = frozenset({RecordKind.LEFT, RecordKind.ARRIVED, RecordKind.RETURNED
 """The kinds by which a timer goes from one partition to another."""
 
 
+BY_CALLERS = frozenset((RecordKind.SCHEDULED, RecordKind.REPLACED, RecordKind.CANCELLED))
+"""What callers do, several perhaps in one script call: who that was is known where all are the same."""
+
 BY_HAND = frozenset(
     {
         RecordKind.RUN,
@@ -133,7 +136,7 @@ class JournalRecord:
 
     `hand_over` names the batch that went from one partition to another, see `HandOver`; a `dead_id` beside it
     says that it is a dead letter which did, and `previous_dead_id` what that was called before. `principal`
-    is who asked for it, where a person did and is known. `error` is what went wrong, in short (`in_short`).
+    is who asked for it, where that is known. `error` is what went wrong, in short (`in_short`).
 
     `nonce` is that of the lease that this is about, `occurrence` that of the first claim, or what a
     caller named it; CLAIMED has both.

@@ -112,8 +112,8 @@ class Expecting:  # see 0127
         return read
 
     def _told(self, topic: str, instant: int, read: _Read, now: int, stands: int | None) -> ExpectedLoad:
-        """`now` is by the clock of Redis, when the topic was read. `stands` is None for a window that is still to
-        come: all that falls due before it may be delivered by then, as far as the rate allows."""
+        """`now` is by the clock of Redis, when the topic was read. `stands` is None for a window yet to come:
+        what falls due before it may be delivered by then, as far as the rate allows."""
         found, counts = read.found, arrivals(read.found)
         minute = instant // MINUTE * MINUTE - found.since
         in_minute = sum(counts[max(minute // SECOND, 0) : max((minute + MINUTE) // SECOND, 0)])

@@ -17,6 +17,7 @@ MOST_FILES = 15
 MIRRORED = {
     "Backfilled",
     "DeadLetter",
+    "ExpectedLoad",
     "Forecast",
     "NewTimer",
     "OnConflict",

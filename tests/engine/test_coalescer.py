@@ -13,6 +13,7 @@ import pytest
 
 from relay.core.errors import GivenUp, InvalidField, ServiceError, StoreUnavailable, TooMany
 from relay.core.loop.call_ends import CallEnds, call_deadline
+from relay.core.trust.principals import Principal, caller
 from relay.engine.clock import Clock, SystemClock
 from relay.engine.coalescing.coalescer import Coalescer
 from relay.engine.coalescing.lane import AT_ONCE, CROWD, LINGER, LINGER_EACH, MAX_BYTES
@@ -33,6 +34,8 @@ class Store:
         """Those of each call."""
         self.bounds: list[float] = []
         """Until when each call was made itself."""
+        self.principals: list[str] = []
+        """For whom each call was made."""
         self.open = asyncio.Event()
         self.open.set()
         self.slow_from = 1
@@ -55,6 +58,7 @@ class Store:
         self.calls.append((topic, list(items)))
         self.deadlines.append(list(deadlines))
         self.bounds.append(call_deadline())
+        self.principals.append(caller.get().name)
         if len(self.calls) >= self.slow_from:
             await self.open.wait()
         if self.error is not None:
@@ -105,6 +109,30 @@ async def test_concurrent_calls_share_store_calls(store: Store) -> None:
     assert results == [f"X{n}" for n in range(1000)]
     assert [len(items) for _, items in store.calls] == [500, 500]
     assert store.written() == [f"x{n}" for n in range(1000)]
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [(("a", "a", "a"), "a"), (("a", "b", "a"), "anonymous"), (("a", "anonymous", "a"), "anonymous")],
+)
+async def test_a_call_is_made_for_whoever_all_its_callers_are(
+    store: Store, names: Sequence[str], told: str
+) -> None:
+    """For nobody in particular where they are several; and each call by itself."""
+
+    async def ask(name: str, item: str) -> str:
+        caller.set(Principal(name))
+        return await call(store, item)
+
+    store.open.clear()
+    first = asyncio.create_task(ask("first", "x"))
+    await settle()
+    others = [asyncio.create_task(ask(name, item)) for name, item in zip(names, "bcd", strict=True)]
+    await settle()
+    store.open.set()
+    await asyncio.gather(first, *others)
+    assert store.calls == [("t", ["x"]), ("t", ["b", "c", "d"])]
+    assert store.principals == ["first", told]
 
 
 async def test_what_comes_during_a_call_goes_with_the_next(store: Store) -> None:

@@ -102,7 +102,7 @@ async def test_what_others_have_written(bench: Bench) -> None:
 
 
 async def test_the_journal_says_who_asked(bench: Bench) -> None:
-    """Of what a person did, once for a batch; of what timers do themselves, nothing."""
+    """Of what a person did and of what a caller scheduled, once for a batch; of all else, nothing."""
     bench.keep = 100
     await bench.schedule("a", NOW + 1)
     asked = caller.set(Principal("token:alice"))
@@ -119,7 +119,7 @@ async def test_the_journal_says_who_asked(bench: Bench) -> None:
         ("SCHEDULED", ""),
         ("PAUSED", "token:alice"),
         ("RUN", "token:alice"),
-        ("SCHEDULED", ""),
+        ("SCHEDULED", "token:alice"),
         ("RESUMED", ""),
     ]
 

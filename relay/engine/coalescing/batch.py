@@ -11,6 +11,7 @@ from typing import Any, Generic, Protocol, Self, TypeAlias, TypeVar
 
 from relay.core.errors import ServiceError
 from relay.core.loop.call_ends import call_deadline
+from relay.core.trust.principals import ANONYMOUS, Principal, caller
 
 
 class Sliced(Protocol):
@@ -28,14 +29,16 @@ class Waiter(Generic[Result]):
     """A caller that waits for the results of some items, in their order. One future serves them all: one for
     each would cost as much as the script call that stores them.
 
-    `deadline` is the instant at which it gives them up, in seconds by `time.monotonic`.
+    `deadline` is the instant at which it gives them up, in seconds by `time.monotonic`; `principal` is who it
+    is.
     """
 
-    __slots__ = ("_left", "_results", "deadline", "told")
+    __slots__ = ("_left", "_results", "deadline", "principal", "told")
 
     def __init__(self, items: int) -> None:
         self.told: asyncio.Future[list[Result | ServiceError]] = asyncio.get_running_loop().create_future()
         self.deadline = call_deadline()
+        self.principal = caller.get()
         self._results: list[Any] = [None] * items
         self._left = items
 
@@ -70,6 +73,12 @@ def deadlines(batch: Batch[Items, Result]) -> Sequence[float]:
     if all(math.isinf(share.caller.deadline) for share in batch):
         return ()
     return [*chain.from_iterable(repeat(share.caller.deadline, len(share.items)) for share in batch)]
+
+
+def principal(batch: Batch[Items, Result]) -> Principal:
+    """The principal of all callers of a batch; `ANONYMOUS` if there are several."""
+    found = {share.caller.principal for share in batch}
+    return found.pop() if len(found) == 1 else ANONYMOUS
 
 
 def halves(batch: Batch[Items, Result]) -> tuple[Batch[Items, Result], Batch[Items, Result]]:

@@ -16,8 +16,18 @@ from anyio.abc import TaskGroup
 from relay.core.errors import InvalidField, ServiceError
 from relay.core.loop.wakeup import Wakeup
 from relay.core.ports import MAX_PER_CALL
+from relay.core.trust.principals import caller
 from relay.engine.clock import Clock
-from relay.engine.coalescing.batch import Batch, CallerShare, Items, Result, deadlines, fail, halves
+from relay.engine.coalescing.batch import (
+    Batch,
+    CallerShare,
+    Items,
+    Result,
+    deadlines,
+    fail,
+    halves,
+    principal,
+)
 from relay.engine.lanes import Lanes
 
 MAX_BYTES = 4 << 20
@@ -229,6 +239,7 @@ class CoalescerLane(Generic[Items, Result]):
             self._lanes.call_ended()
 
     async def _flush(self, topic: str, batch: Batch[Items, Result], items: Items) -> None:
+        caller.set(principal(batch))  # for this call, which is a task of its own: the journal says who asked
         try:
             results = await self._writing.write(topic, items, deadlines(batch))
             if len(results) != len(items):

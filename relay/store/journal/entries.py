@@ -9,6 +9,7 @@ from google.protobuf.message import DecodeError
 from relay.core.errors import InvalidField, StoreRefused
 from relay.core.instants import from_score
 from relay.core.journal import (
+    BY_CALLERS,
     BY_HAND,
     HAND_OVERS,
     Adoption,
@@ -81,7 +82,11 @@ def _record(change: journal_pb2.Change, batch: journal_pb2.Batch) -> JournalReco
     kind = RecordKind(change.kind)
     claimed, handed_over = kind is RecordKind.CLAIMED, kind in HAND_OVERS
     # A turn that people asked for arms no other instant than stood there.
-    asked = kind in BY_HAND or (kind is RecordKind.TICKED and change.due == change.previous_due)
+    asked = (
+        kind in BY_HAND
+        or kind in BY_CALLERS
+        or (kind is RecordKind.TICKED and change.due == change.previous_due)
+    )
     return JournalRecord(
         kind=kind,
         timer_id=text_of(change.timer_id)[0],

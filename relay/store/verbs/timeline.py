@@ -45,12 +45,13 @@ def schedule(
 ) -> Call[Mixed]:
     """`deadlines` are those of `TimerStore.schedule`. The reply: the due times that callers can't know,
     packed; then place, word and text of each timer that is not simply new."""
-    return Call("timeline/schedule", topic, (max_waiting, *timers), hints=True, deadlines=deadlines)
+    args = (max_waiting, *timers)
+    return Call("timeline/schedule", topic, args, hints=True, deadlines=deadlines, by=by_hand())
 
 
 def cancel(topic: str, timers: Sequence[str], deadlines: Sequence[float] = ()) -> Call[Words]:
     """Take for each timer its id and its condition. `deadlines` are those of `TimerStore.schedule`."""
-    return Call("timeline/cancel", topic, timers, deadlines=deadlines)
+    return Call("timeline/cancel", topic, timers, deadlines=deadlines, by=by_hand())
 
 
 def run(topic: str, timer_ids: Sequence[str]) -> Call[Words]:
