@@ -33,6 +33,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 COUNT = 100
 SWEPT, LOADED = ("comes first", "comes second"), ("comes third", "comes fourth")
 """What the payloads of two files have in them, for each topic. Each file is a task."""
+NAMED = ("--due-unit", "s", "--json")
 PATIENT = {"RELAY_REDIS__COMMAND_TIMEOUT": "300"}
 STORE = f"s3a://{BUCKET}/twins/cold"
 FILES = "twins/cold/timers/part-"
@@ -161,23 +162,11 @@ def files(folder: Path, payloads: tuple[str, str]) -> list[str]:
 
 
 def steps(place: Path, url: str) -> list[dict[str, Any]]:
-    named = ("--due-unit", "s", "--json")
-    cold = ("--topic", "swept", "--cold", STORE, "--horizon", "0s")
-    loads = [("schedule", file, *cold, *named) for file in files(place / "swept", SWEPT)]
+    """Two loads into the cold store, and its sweep."""
+    cold = ("--topic", "swept", "--cold", STORE, "--horizon", "0s", *NAMED)
+    loads = [("schedule", file, *cold) for file in files(place / "swept", SWEPT)]
     sweep = ("sweep", "--cold", STORE, "--horizon", "2h", "--json")
-    files(place / "loaded", LOADED)
-    once = (
-        "schedule",
-        str(place / "loaded"),
-        "--format",
-        "csv",
-        "--topic",
-        "loaded",
-        "--run-id",
-        "1",
-        *named,
-    )
-    return [{"argv": argv, "redis": url} for argv in (*loads, sweep, once)]
+    return [{"argv": argv, "redis": url} for argv in (*loads, sweep)]
 
 
 def end_before_the_twin(application: Application, lines: Lines, server: RunningServer, topic: str) -> None:
@@ -197,35 +186,43 @@ def left() -> set[str]:
     return {f"first-{n}" for n in range(COUNT)} | {f"second-{n}" for n in range(COUNT // 2, COUNT)}
 
 
-def test_a_task_and_its_twin_have_one_effect(
+def test_a_load_with_a_run(
     cluster: Cluster, object_store: ObjectStore, server: RunningServer, lines: Lines, tmp_path: Path
 ) -> None:
-    """A write to the cold store, a sweep, a load with a run."""
+    files(tmp_path / "rows", LOADED)
+    load = ("schedule", str(tmp_path / "rows"), "--format", "csv", "--topic", "loaded", "--run-id", "1")
+    step = {"argv": (*load, *NAMED), "redis": lines.first.url}
+    application = Application(cluster, object_store, tmp_path, [step])
+    lines.hold(LOADED)
+    application.start()
+    end_before_the_twin(application, lines, server, "loaded")
+    told = application.answer(0)
+    assert (told["written"], told["skipped_by_ledger"]) == (COUNT, COUNT)
+    assert application.beaten(), "the task was not beaten by a twin"
+    assert set(live(server, "loaded")) == left(), "a twin brought back what had ended"
+
+
+def test_the_cold_store(
+    cluster: Cluster, object_store: ObjectStore, server: RunningServer, lines: Lines, tmp_path: Path
+) -> None:
+    """Of a file and that of its twin the table has one. What a sweep loads, it loads once."""
     application = Application(cluster, object_store, tmp_path, steps(tmp_path, lines.first.url))
     object_store.gate = gate = Gate("PUT", FILES)
     lines.hold(SWEPT)
     application.start()
     application.until(gate.reached.is_set, "a task is about to put its file")
-    assert application.answer(0)["cold"] == COUNT
+    application.until(lambda: object_store.names(FILES), "its twin has put one")
     gate.opened.set()
-    eventually(lambda: len(object_store.names(FILES)) == 2, "the task's file comes behind its twin's")
+    assert application.answer(0)["cold"] == COUNT
+    assert len(object_store.names(FILES)) == 2
     table = DeltaTable(f"{STORE}/timers".replace("s3a:", "s3:"), storage_options=object_store.rust)
     assert table.to_pyarrow_table().num_rows == COUNT
-    assert application.beaten() >= 1
     assert application.answer(1)["cold"] == COUNT
 
     before = application.beaten()
     end_before_the_twin(application, lines, server, "swept")
-    lines.hold(LOADED)
     assert application.answer(2)["loaded"] == 2 * COUNT
     assert application.beaten() > before, "the task was not beaten by a twin"
     assert set(live(server, "swept")) == left(), "a twin brought back what had ended"
-
-    before = application.beaten()
-    end_before_the_twin(application, lines, server, "loaded")
-    told = application.answer(3)
-    assert (told["written"], told["skipped_by_ledger"]) == (COUNT, COUNT)
-    assert application.beaten() > before, "the task was not beaten by a twin"
-    assert set(live(server, "loaded")) == left(), "a twin brought back what had ended"
     with server.client() as client:
         assert not client.exists(KeyNames().key("marks", "swept"))
