@@ -6,8 +6,6 @@ import argparse
 import sys
 import tempfile
 import time
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from pathlib import Path
 
 from bench.harness.options import names_of, say
@@ -38,8 +36,7 @@ def main(argv: list[str] | None = None) -> int:
 def measure(options: argparse.Namespace) -> Results:
     """All runs of what was asked for."""
     plan = QUICK if options.quick else FULL
-    plan = replace(plan, audited=options.audited or plan.audited, resting=options.resting or plan.resting)
-    with server() as running, _folder(options.folder) as folder:
+    with server() as running, tempfile.TemporaryDirectory(prefix="relay-bench-") as folder:
         form = f"{'quick' if options.quick else 'full'}: {plan.timers:,} timers"
         results = Results(conditions(running.name, form, options.runs))
         spark = session("bench", master=options.master, conf={"spark.local.dir": folder})
@@ -61,16 +58,6 @@ def measure(options: argparse.Namespace) -> Results:
         return results
 
 
-def _folder(named: Path | None) -> AbstractContextManager[str]:
-    """A folder whose tables the next run finds again, or one for this run."""
-    return nullcontext(str(named.resolve())) if named else tempfile.TemporaryDirectory(prefix="relay-bench-")
-
-
-def sizes(text: str) -> tuple[int, ...]:
-    """Read numbers with commas between them."""
-    return tuple(int(float(each)) for each in text.split(","))
-
-
 def parse(argv: list[str] | None) -> argparse.Namespace:
     """The options."""
     parser = argparse.ArgumentParser(prog="python -m bench.pipeline", description=__doc__)
@@ -79,11 +66,6 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--runs", type=int, default=3, help="how often; the page shows the spread (3)")
     parser.add_argument("--quick", action="store_true", help="smaller sizes")
-    parser.add_argument("--audited", type=sizes, help="rows of journals to audit, such as 1e6,8e6")
-    parser.add_argument(
-        "--resting", type=lambda text: sizes(text)[0], help="rows of a cold store, such as 1e8"
-    )
-    parser.add_argument("--folder", type=Path, help="where tables are made, and stay for the next run")
     parser.add_argument("--master", default="local[2]", help="Spark's (local[2])")
     parser.add_argument("--priority", type=int, help="niceness of all processes, such as -20 (root)")
     parser.add_argument("--out", type=Path, default=PAGES, help="where pipeline.md and the others go")

@@ -10,7 +10,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure as Canvas
 
 from bench.harness.rows import Key
-from bench.pipeline.measures import audit, beside, cold, ingest, load, sweep
+from bench.pipeline.measures import audit, beside, ingest, load, sweep
 from bench.report import plots, results, tables
 from bench.report.results import Figure, Results
 
@@ -28,10 +28,7 @@ greatest behind them; trust the ratios. What is done is said in [pipeline.md](..
 HEADLINES = {
     "load": "Timers of 100 bytes, sorted by due time, from two Parquet files into an empty Redis, and back.",
     "ingest": "A topic's journal in Redis, 500 records an entry, stored in an empty lake in one batch.",
-    "audit": "Lakes of journals, 4.3 records a timer, judged by `relay pipeline audit`, with all tables. "
-    "Memory is that of driver, JVM and workers together.",
-    "cold": "A cold store of ten topics, as loads of five million timers leave it. Each load's due "
-    "times are spread over a year, and ids are hashes.",
+    "audit": "A lake of journals, 4.3 records a timer, judged by `relay pipeline audit`, with all tables.",
     "sweep": "The same timers by way of the cold store, where they rest in one write, sorted by due time.",
     "beside": "A claim of ten timers every five milliseconds, while a load writes to another topic.",
 }
@@ -64,18 +61,7 @@ def value(measure: str, name: str, stat: str) -> Callable[[dict[Key, float]], fl
     return lambda found: found.get((measure, name, stat))
 
 
-def grown(few: int, many: int) -> Callable[[dict[Key, float]], float | None]:
-    """The CPU for a row of an audit of so many millions, by that of few millions."""
-
-    def of(found: dict[Key, float]) -> float | None:
-        below, above = (found.get(("audit", audit.name(each * 1_000_000), audit.CPU)) for each in (few, many))
-        return above / below if above is not None and below else None
-
-    return of
-
-
 CEILING = ("load", load.RAW, "")
-EIGHT = audit.name(8_000_000)
 TARGETS = [
     Target("unguarded write, of raw pipelines", 0.70, ratio("load", load.WRITE, CEILING)),
     Target("guarded load, of raw pipelines", 0.50, ratio("sweep", sweep.LOAD, ("sweep", sweep.RAW, ""))),
@@ -99,20 +85,7 @@ TARGETS = [
         at_least=False,
     ),
     Target("journal ingest", 100_000, value("ingest", ingest.INGEST, ""), "rows/s"),
-    Target(
-        "memory of an audit of 8 million rows",
-        4.0,
-        value("audit", EIGHT, audit.MEMORY),
-        "GiB",
-        at_least=False,
-    ),
-    Target("CPU for a row of an audit of 8 million, of one of a million", 1.2, grown(1, 8), at_least=False),
-    Target("CPU for a row of an audit of 32 million, of one of 8", 1.2, grown(8, 32), at_least=False),
-    Target("a cold timer's row by deltalake", 1.0, value("cold", cold.BY_RUST, ""), "s", at_least=False),
-    Target(
-        "a cold timer's row in a Spark session", 5.0, value("cold", cold.BY_SPARK, ""), "s", at_least=False
-    ),
-    Target("memory of planning a cold store", 2.0, value("cold", cold.MEMORY, ""), "GiB", at_least=False),
+    Target("memory of an audit", 4.0, value("audit", audit.MEMORY, ""), "GiB", at_least=False),
 ]
 """Each measure's file adds its own."""
 

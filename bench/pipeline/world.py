@@ -26,19 +26,17 @@ CALM = 1.0
 
 @dataclass(frozen=True)
 class Plan:
-    """How much is measured. `payload` in bytes, `beside` in seconds; `audited` are rows of journals,
-    `resting` those of a cold store."""
+    """How much is measured. `payload` in bytes, `beside` in seconds."""
 
     timers: int = 1_000_000
     payload: int = 100
     beside: float = 15.0
     ingested: int = 1_000_000
-    audited: tuple[int, ...] = (1_000_000, 8_000_000, 32_000_000)
-    resting: int = 100_000_000
+    journal_rows: int = 8_000_000
 
 
 FULL = Plan()
-QUICK = Plan(200_000, beside=5.0, ingested=200_000, audited=(200_000, 800_000), resting=2_000_000)
+QUICK = Plan(timers=200_000, beside=5.0, ingested=200_000, journal_rows=800_000)
 
 
 @dataclass(frozen=True)

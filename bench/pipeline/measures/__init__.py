@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from bench.harness.rows import Row
-from bench.pipeline.measures import audit, beside, cold, ingest, load, sweep
+from bench.pipeline.measures import audit, beside, ingest, load, sweep
 from bench.pipeline.world import World
 
 MEASURES: Mapping[str, Callable[[World], Iterator[Row]]] = {
@@ -14,5 +14,4 @@ MEASURES: Mapping[str, Callable[[World], Iterator[Row]]] = {
     "sweep": sweep.measure,
     "ingest": ingest.measure,
     "audit": audit.measure,
-    "cold": cold.measure,
 }

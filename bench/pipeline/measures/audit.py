@@ -1,48 +1,80 @@
-"""Lakes of millions of rows, audited in one local run each: how long, how much CPU a row takes, and how much
-memory all processes hold."""
+"""A lake of millions of rows, audited in one local run: how long, and how much memory all processes hold."""
 
 from __future__ import annotations
 
 import shutil
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
+from types import TracebackType
+from typing import Self
+
+import psutil
 
 from bench.harness.rows import Row
 from bench.pipeline.journal_rows import Made, rows
-from bench.pipeline.used import Used
 from bench.pipeline.world import World
 from relay.pipeline.jobs import audit as audit_job
 from relay.pipeline.lake.journal_lake import Lake
 
-RATE, CPU, MEMORY = "rate", "CPU a row", "most memory"
-"""Of driver, JVM and workers."""
+AUDITED = "journal rows audited"
+MEMORY = "most memory of driver, JVM and workers during the audit"
+WROTE = "journal rows made and written to the lake"
 
-
-def name(records: int) -> str:
-    """Return the name of a size's row."""
-    return f"{records:,} journal rows"
+LOOK = 0.25
+"""Seconds between two looks at the processes."""
 
 
 def measure(world: World) -> Iterator[Row]:
-    """Each lake is made once; each run judges all of it."""
-    for records in world.plan.audited:
-        yield from _audit(world, records)
-
-
-def _audit(world: World, records: int) -> Iterator[Row]:
-    place = world.folder / f"lake-{records}"
+    """The lake is made once; each run judges all of it."""
+    place = world.folder / f"lake-{world.plan.journal_rows}"
     lake = Lake(world.spark, str(place))
     if not place.exists():
+        began = time.perf_counter()
+        made = rows(world.spark, Made(world.plan.journal_rows)).repartition("topic")
         lake.create()
-        lake.append(rows(world.spark, Made(records)).repartition("topic"), lake.state())
+        lake.append(made, lake.state())
+        yield Row("audit", WROTE, lake.rows().count() / (time.perf_counter() - began), "rows/s")
     count = lake.rows().count()
     out = world.folder / "audit"
     shutil.rmtree(out, ignore_errors=True)
     began = time.perf_counter()
-    with Used(but=world.server.pid) as used:
+    with Memory(but=world.server.pid) as memory:
         told = audit_job.run(world.spark, None, audit_job.AuditJob(str(place), str(out), exclusive=True))
     if told.facts["verdict"] != "proved" or told.counts["records"] != count:
         raise RuntimeError(f"the audit went wrong: {told.document()}")
-    yield Row("audit", name(records), count / (time.perf_counter() - began), "rows/s", RATE)
-    yield Row("audit", name(records), used.cpu / count * 1e6, "µs", CPU)
-    yield Row("audit", name(records), used.most / 2**30, "GiB", MEMORY)
+    yield Row("audit", AUDITED, count / (time.perf_counter() - began), "rows/s")
+    yield Row("audit", MEMORY, memory.most / 2**30, "GiB")
+
+
+class Memory:
+    """The most that this process and all below it held together; bytes of RSS, shared pages counted twice.
+
+    `but` is the server's pid: it is below this process as well, and no audit talks to it.
+    """
+
+    def __init__(self, *, but: int) -> None:
+        self.most = 0
+        self._but = but
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        me = psutil.Process()
+        while not self._over.wait(LOOK):
+            held = 0
+            for process in (me, *me.children(recursive=True)):
+                with suppress(psutil.Error):
+                    held += process.memory_info().rss if process.pid != self._but else 0
+            self.most = max(self.most, held)
