@@ -158,9 +158,19 @@ class TimerStore(LeaseSource, Protocol):
         instant (microseconds)."""
         ...
 
-    async def list(self, layout: Layout, *, state: TimerState | None, limit: int, cursor: str) -> Page:
+    async def list(
+        self,
+        layout: Layout,
+        *,
+        state: TimerState | None,
+        limit: int,
+        cursor: str,
+        max_bytes: int | None = None,
+    ) -> Page:
         """Return a page of a topic's timers in the order of `next_claim`; `cursor` is that of the previous
-        page, or empty.
+        page, or empty. With `max_bytes` the timers have their contents, of at most so many bytes as they are
+        stored in each partition, or one; the page is shorter then. `closed` of it are those whose contents do
+        not open here, which are empty.
 
         Raises `InvalidField("page_token", …)` for a cursor that no page gave.
         """

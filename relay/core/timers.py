@@ -206,10 +206,12 @@ class StoredTimer:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One page of a listing; `cursor` is empty at the end."""
+    """One page of a listing; `cursor` is empty at the end. Of `closed` timers the content was asked for and
+    does not open here."""
 
     timers: list[StoredTimer]
     cursor: str
+    closed: int = 0
 
 
 class ClaimedTimer(NamedTuple):
