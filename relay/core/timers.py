@@ -206,8 +206,8 @@ class StoredTimer:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One page of a listing; `cursor` is empty at the end. Of `closed` timers the content was asked for and
-    does not open here."""
+    """One page of a listing; `cursor` is empty at the end. The contents of `closed`
+    timers were asked for, and do not open here."""
 
     timers: list[StoredTimer]
     cursor: str

@@ -42,7 +42,7 @@ class TimerSearch:
 @dataclass(frozen=True, slots=True)
 class TimersFound:
     """What a search found, in the order of the next claim, and how many timers it looked at. `cursor` goes on
-    with the search, and is empty at its end. Of `closed` timers the headers do not open here."""
+    with the search, and is empty at its end. The headers of `closed` timers do not open here."""
 
     timers: list[StoredTimer]
     looked_at: int

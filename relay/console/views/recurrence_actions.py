@@ -97,7 +97,7 @@ async def backfill(desk: Desk, call: PageCall) -> PageAnswer:
     done = await desk.recurrences.backfill(request)
     facts: list[Fact] = [
         ("Occurrences", shown.count(done.occurrences)),
-        ("Of them wait for their turn", shown.count(done.waiting)),
+        ("Waiting for their turn", shown.count(done.waiting)),
         ("First", shown.when(done.first_time, otherwise="none")),
         ("Last", shown.when(done.last_time, otherwise="none")),
     ]
