@@ -34,7 +34,8 @@ class TimerMoves:  # see 0122
         instants and lengths are in microseconds.
 
         Between the read and the write others may schedule the same timer, also for the same instant and with
-        other contents: the script compares both, so the newest intent stands. Raises what `read` raises.
+        other contents: the script compares both, so the newest intent stands. Raises `InvalidField`, and what
+        `read` raises.
         """
         found = await self.read(topic, timer_id)
         validate.due(due)
