@@ -68,12 +68,12 @@ class Trend:
         return [None if math.isnan(each) else each for each in newest]
 
     def grown(self, seconds: float) -> float:
-        """By how much dead letters have become more within so many seconds before the newest sample."""
+        """By how much dead letters have become more within `seconds` before the newest sample."""
         dead = self.numbers[1 + SERIES.index("dead") :: _WIDTH][-round(seconds / EVERY) - 1 :]
         return dead[-1] - dead[0] if dead else 0.0
 
     def misses(self, seconds: float) -> float:
-        """The share of first deliveries that were late, within so many seconds before the newest sample."""
+        """The share of first deliveries that were late, within `seconds` before the newest sample."""
         rows = round(seconds / EVERY) * _WIDTH
         delivered = self.numbers[-rows:][_WIDTH - 2 :: _WIDTH]
         late = self.numbers[-rows:][_WIDTH - 1 :: _WIDTH]

@@ -158,9 +158,19 @@ class TimerStore(LeaseSource, Protocol):
         instant (microseconds)."""
         ...
 
-    async def list(self, layout: Layout, *, state: TimerState | None, limit: int, cursor: str) -> Page:
+    async def list(
+        self,
+        layout: Layout,
+        *,
+        state: TimerState | None,
+        limit: int,
+        cursor: str,
+        max_bytes: int | None = None,
+    ) -> Page:
         """Return a page of a topic's timers in the order of `next_claim`; `cursor` is that of the previous
-        page, or empty.
+        page, or empty. With `max_bytes` the timers have their contents. A page ends where those of a
+        partition have more than `max_bytes` bytes as they are stored, and has one timer at least. Contents
+        that do not open here are empty, and `closed` counts them.
 
         Raises `InvalidField("page_token", …)` for a cursor that no page gave.
         """

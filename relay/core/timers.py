@@ -207,10 +207,12 @@ class StoredTimer:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One page of a listing; `cursor` is empty at the end."""
+    """One page of a listing; `cursor` is empty at the end. The contents of `closed`
+    timers were asked for, and do not open here."""
 
     timers: list[StoredTimer]
     cursor: str
+    closed: int = 0
 
 
 class ClaimedTimer(NamedTuple):

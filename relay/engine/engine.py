@@ -512,11 +512,16 @@ class Engine:
             raise StoreRefused("this store keeps the partitions that topics have")
         return await self._redis_health.noted(topic, self._mover.begin(topic, partitions, rate=rate))
 
-    async def page(self, topic: str, *, state: TimerState | None, limit: int, cursor: str) -> Page:
-        """Read a page of a topic."""
-        return await self._partitioning.begin(
-            topic, lambda layout: self._store.list(layout, state=state, limit=limit, cursor=cursor)
-        )
+    async def page(
+        self, topic: str, *, state: TimerState | None, limit: int, cursor: str, max_bytes: int | None = None
+    ) -> Page:
+        """Read a page of a topic; see `TimerStore.list`. `max_bytes` are those of all partitions."""
+
+        def read(layout: Layout) -> Awaitable[Page]:
+            share = max_bytes and max(max_bytes // len(layout.partitions), 1)
+            return self._store.list(layout, state=state, limit=limit, cursor=cursor, max_bytes=share)
+
+        return await self._partitioning.begin(topic, read)
 
     def cursor_at(self, instant: int) -> str:
         """Return the cursor of a page that begins at an instant; see `TimerStore.cursor_at`."""

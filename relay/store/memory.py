@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import accumulate, chain
 from time import monotonic
 
 from relay.core.errors import GivenUp, InvalidField
@@ -296,7 +296,15 @@ class MemoryStore:
         """See `TimerStore.cursor_at`."""
         return f"{instant} "
 
-    async def list(self, layout: Layout, *, state: TimerState | None, limit: int, cursor: str) -> Page:
+    async def list(
+        self,
+        layout: Layout,
+        *,
+        state: TimerState | None,
+        limit: int,
+        cursor: str,
+        max_bytes: int | None = None,
+    ) -> Page:
         """See `TimerStore.list`. Raises `InvalidField`."""
         order = sorted(chain.from_iterable(map(self._order, layout.partitions)), key=_place)
         if cursor:
@@ -305,8 +313,12 @@ class MemoryStore:
                 raise InvalidField("page_token", "is not one that a page gave; start without one")
             order = [e for e in order if _place(e) > (int(instant), timer_id.encode())]
         page = order[:limit]
-        timers = [timer for timer in map(_stored, page) if state in (None, timer.state)]
-        last = page[-1] if len(order) > limit else None
+        if max_bytes is not None:
+            sizes = accumulate(len(entry.content.payload) for entry in page)
+            page = page[: max(1, sum(size <= max_bytes for size in sizes))]
+        timers = [_stored(entry, content=max_bytes is not None) for entry in page]
+        timers = [timer for timer in timers if state in (None, timer.state)]
+        last = page[-1] if len(order) > len(page) else None
         return Page(timers, f"{last.life.next_claim} {last.timer_id}" if last else "")
 
 

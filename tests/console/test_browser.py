@@ -41,6 +41,7 @@ OPENED = {
     "/recurrence/pause": "?topic=reports&id=daily",
     "/recurrence/resume": "?topic=reports&id=weekly",
     "/recurrence/trigger": "?topic=reports&id=daily",
+    "/recurrence/backfill": "?topic=reports&id=daily",
     "/people": "",
     "/sign-in": "",
 }
@@ -264,6 +265,14 @@ def test_recurrences_are_previewed_paused_resumed_and_triggered(scene: Scene, se
     act(seen, "Resume…", "Resume", "The recurrence goes on")
     seen.page.get_by_role("link", name="Back").click()
     assert "mine@" in act(seen, "Trigger…", "Trigger", "The recurrence was triggered")
+    seen.page.get_by_role("link", name="Back").click()
+    assert seen.page.locator(".instant-line rect.next").count() == 12
+    assert seen.page.locator(".calendar td").count() == 42
+    assert seen.page.locator(".calendar .today").count() == 1
+    assert seen.page.locator(".calendar .busy").count() >= 20  # on weekdays of the weeks that come
+    week = {"From": "2026-01-05T00:00:00Z", "Before": "2026-01-12T00:00:00Z"}  # from Monday to Sunday
+    said = act(seen, "Backfill…", "Backfill", "Backfill: done", **week)
+    assert "Occurrences\n5" in said
 
 
 def test_numbers_stay_fresh_and_themes_and_times_are_kept(scene: Scene, seen: Watched) -> None:

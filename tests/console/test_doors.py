@@ -38,13 +38,14 @@ NEEDS: dict[str, set[AccessVerb]] = {
     "/topic/pause": {OPERATE},
     "/topic/resume": {OPERATE},
     "/timer/run": {OPERATE},
-    "/timer/move": {SCHEDULE, PAYLOAD},
+    "/timer/move": {READ, SCHEDULE, PAYLOAD},
     "/timer/cancel": {SCHEDULE},
     "/dead/redrive": {OPERATE},
     "/dead/purge": {OPERATE},
     "/recurrence/pause": {OPERATE},
     "/recurrence/resume": {OPERATE},
     "/recurrence/trigger": {OPERATE},
+    "/recurrence/backfill": {OPERATE},
 }
 """The verbs of each page and action that is about a topic: each of them is needed."""
 
@@ -82,6 +83,9 @@ async def test_each_page_and_action_asks_for_its_verbs(daemon: Whole) -> None:
         "reason": "*",
         "due": "2030-01-01",
         "was": "2030-01-01",
+        "content": "0" * 40,
+        "since": "2026-01-05",
+        "until": "2026-01-12",
     }
     query = "&".join(f"{name}={text}" for name, text in said.items())
     token = (await pages.get("/sign-in")).token

@@ -11,14 +11,19 @@ from typing import cast
 import anyio
 import pytest
 
+from relay.api.access import Access
 from relay.api.looking.searching import MOST_LOOKED_AT, TimerSearch, TimerSearches
 from relay.console.live import Live, quantile
 from relay.console.requests import Desk, PageCall
 from relay.console.views import topics
 from relay.console.views.overview import concerns
+from relay.core.errors import Denied
 from relay.core.instants import SECOND
 from relay.core.partitions import Layout
 from relay.core.timers import NewTimer, NewTimers, TimerState, TopicStats
+from relay.core.trust.access import AccessPolicy, AccessRule
+from relay.core.trust.globs import Glob
+from relay.core.trust.verbs import AccessVerb
 from relay.store.memory import MemoryStore
 from relay.telemetry.metrics.catalogue import LATENESS
 from relay.telemetry.metrics.provider import Metrics
@@ -203,3 +208,25 @@ def test_a_quantile_is_the_end_of_its_bucket() -> None:
     assert quantile(empty, 0.5) is None
     assert quantile([99, *empty[1:-1], 1], 0.5) == bounds[0]
     assert quantile([99, *empty[1:-1], 1], 0.995) == bounds[-1]
+
+
+async def test_a_search_by_header(relay: Served, topic: str) -> None:
+    """By a name, or a name and its value; it wants the verb for what timers carry."""
+    await put(relay, "north", topic=topic, delay=timedelta(seconds=60), headers={"tenant": "north"})
+    await put(relay, "south", topic=topic, delay=timedelta(seconds=61), headers={"tenant": "south=1"})
+    await put(relay, "none", topic=topic, delay=timedelta(seconds=62))
+    searches = TimerSearches(relay.engine)
+    for header, names in (
+        ("tenant", ["north", "south"]),
+        ("tenant=north", ["north"]),
+        ("tenant=south=1", ["south"]),
+        ("tenant=", []),
+        ("Tenant", []),
+    ):
+        found = await searches.find(TimerSearch(topic, header=header), limit=50)
+        assert ([timer.timer_id for timer in found.timers], found.looked_at) == (names, 3), header
+    rules = [AccessRule("it", [Glob("*")], [Glob("*")], frozenset([AccessVerb.READ]))]
+    access = Access()
+    access.use(AccessPolicy(rules))
+    with pytest.raises(Denied):
+        await TimerSearches(relay.engine, access).find(TimerSearch(topic, header="tenant"), limit=50)

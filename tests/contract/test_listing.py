@@ -105,3 +105,24 @@ async def test_a_cursor_that_no_page_gave(subject: Subject, cursor: str) -> None
     await subject.schedule("a")
     with pytest.raises(InvalidField, match=r"^page_token: "):
         await subject.store.list(Layout(subject.topic), state=None, limit=5, cursor=cursor)
+
+
+async def test_a_page_with_contents_is_bounded_by_bytes(subject: Subject) -> None:
+    """It has as many timers as fit, or one; and the next one goes on behind them."""
+    for number in range(5):
+        timer = NewTimer(f"t{number}", b"x" * 400, NOW + number, headers={"n": str(number)})
+        await subject.store.schedule(subject.topic, [timer])
+    cursor, pages = "", []
+    while True:
+        page = await subject.store.list(
+            Layout(subject.topic), state=None, limit=4, cursor=cursor, max_bytes=1_000
+        )
+        pages.append([(each.timer_id, each.headers, len(each.payload)) for each in page.timers])
+        cursor = page.cursor
+        if not cursor:
+            break
+    found = [each for page in pages for each in page]
+    assert found == [(f"t{number}", {"n": str(number)}, 400) for number in range(5)]
+    assert [len(page) for page in pages] == [2, 2, 1]
+    one = await subject.store.list(Layout(subject.topic), state=None, limit=4, cursor="", max_bytes=1)
+    assert ([each.timer_id for each in one.timers], one.closed) == (["t0"], 0)

@@ -135,6 +135,7 @@ async def verbs(store: RedisStore) -> None:
         assert await store.get("t", "d")
         page = await store.list(Layout("t"), state=None, limit=3, cursor="")
         assert (await store.list(Layout("t"), state=None, limit=3, cursor=page.cursor)).timers
+        assert (await store.list(Layout("t"), state=None, limit=3, cursor="", max_bytes=9)).timers
         await store.run("t", ["d"])
         assert await store.cancel("t", list("bcde")) == [Changed(Change.CANCELLED)] * 4
 
@@ -435,28 +436,27 @@ async def test_without_a_name_all_works(server: RunningServer) -> None:
     assert await shortcomings(server, url) == ["the connection has no name"]
 
 
-@pytest.mark.parametrize("rules", [[], ["+hstrlen"]], ids=["writes", "reads"])
-def test_a_load_needs_no_more(server: RunningServer, rules: list[str]) -> None:
-    """What docs/how-to/pipeline.md says: a relay's rules do for a load that replaces, and whoever reads needs
-    `+hstrlen`."""
-    with BulkStore(BlockingServer(become(server, [*RULES, *rules]), journals=JOURNALS)) as store:
+def test_a_load_needs_no_more(server: RunningServer) -> None:
+    """What docs/how-to/pipeline.md says: a relay's rules do for a load that replaces, and for whoever
+    reads."""
+    with BulkStore(BlockingServer(become(server, RULES), journals=JOURNALS)) as store:
         for topic in ("plain", "t"):
             store.replace(topic, PackedRows.of(LoadRows(0, ["a"], [LATER], [b"x"], [], [LATER + 1])))
         store.flush()
         Pace(store, 1e6).turn(1)
         assert store.topics() == ["plain", "t"]
         assert store.now() > 0
-        for topic in ("plain", "t") if rules else ():
+        for topic in ("plain", "t"):
             parts = cut(store, topic, 2, low=1, high=LATER + 2)
             pages = [page for part in parts for page in read(store, part, envelopes=True)]
             assert [page.timer_ids for page in pages] == [[b"a"]]
 
 
 def test_a_load_in_a_cluster_needs_no_more() -> None:
-    """A relay's rules for a Cluster do for a load there, and `+hstrlen` for whoever reads."""
+    """A relay's rules for a Cluster do for a load there."""
     with Cluster(masters=2) as cluster:
         for node in cluster.nodes:
-            become(node, [*RULES, *CLUSTER_RULES, "+hstrlen"])
+            become(node, [*RULES, *CLUSTER_RULES])
         url = cluster.url.replace("://", "://relay:a-long-password@")
         refused: list[str] = []
         with BulkStore(BlockingServer(url, journals=JOURNALS, on_refused_hint=refused.append)) as store:

@@ -11,7 +11,7 @@ from relay.engine.engine import Engine
 
 
 class TimerMoves:  # see 0122
-    """Moves timers by the verbs `schedule` and `payload`: a timer is read, and scheduled again."""
+    """Moves timers by the verbs `read`, `payload` and `schedule`: a timer is read, and scheduled again."""
 
     def __init__(self, engine: Engine, access: Access | None = None) -> None:
         self._engine = engine
@@ -20,8 +20,8 @@ class TimerMoves:  # see 0122
     async def read(self, topic: str, timer_id: str) -> StoredTimer:
         """The timer that may be moved, with the digest of its content. Raises `Denied`, `InvalidField`,
         `TimerNotFound` and `ContentSealed`."""
-        self._access.require(AccessVerb.SCHEDULE, topic)
-        self._access.require(AccessVerb.PAYLOAD, topic)
+        for verb in (AccessVerb.SCHEDULE, AccessVerb.READ, AccessVerb.PAYLOAD):
+            self._access.require(verb, topic)
         found = await self._engine.get(self._engine.admit("topic", topic), timer_id)
         if found is None:
             raise TimerNotFound.of(topic, timer_id)
@@ -34,7 +34,8 @@ class TimerMoves:  # see 0122
         instants and lengths are in microseconds.
 
         Between the read and the write others may schedule the same timer, also for the same instant and with
-        other contents: the script compares both, so the newest intent stands. Raises what `read` raises.
+        other contents: the script compares both, so the newest intent stands. Raises `InvalidField`, and what
+        `read` raises.
         """
         found = await self.read(topic, timer_id)
         validate.due(due)

@@ -11,6 +11,7 @@ from relay.console.views import (
     life,
     overview,
     people,
+    recurrence_actions,
     recurrences,
     timer_actions,
     timers,
@@ -36,9 +37,10 @@ PAGES: Mapping[str, Handler] = {
     "/recurrences": recurrences.recurrences,
     "/recurrence": recurrences.recurrence,
     "/recurrence/preview": recurrences.preview,
-    "/recurrence/pause": recurrences.ask_pause,
-    "/recurrence/resume": recurrences.ask_resume,
-    "/recurrence/trigger": recurrences.ask_trigger,
+    "/recurrence/pause": recurrence_actions.ask_pause,
+    "/recurrence/resume": recurrence_actions.ask_resume,
+    "/recurrence/trigger": recurrence_actions.ask_trigger,
+    "/recurrence/backfill": recurrence_actions.ask_backfill,
     "/people": people.people,
 }
 
@@ -50,7 +52,8 @@ ACTIONS: Mapping[str, Handler] = {
     "/timer/cancel": timer_actions.cancel,
     "/dead/redrive": dead_actions.redrive,
     "/dead/purge": dead_actions.purge,
-    "/recurrence/pause": recurrences.pause,
-    "/recurrence/resume": recurrences.resume,
-    "/recurrence/trigger": recurrences.trigger,
+    "/recurrence/pause": recurrence_actions.pause,
+    "/recurrence/resume": recurrence_actions.resume,
+    "/recurrence/trigger": recurrence_actions.trigger,
+    "/recurrence/backfill": recurrence_actions.backfill,
 }

@@ -101,8 +101,8 @@ def alerting(desk: Desk, topics: Sequence[TopicLook]) -> list[Concern]:
 
 
 def holders(desk: Desk, look: LiveLook) -> list[tuple[str, int, int]]:
-    """Of each topic with a stream or a push target here that the caller may read: its name, how many of those
-    there are, and how many deliveries they hold. `MOST_SHOWN` at most."""
+    """The topics with a stream or a push target here that the caller may read, `MOST_SHOWN` at most: the name
+    of each, how many streams and targets it has, and how many deliveries they hold."""
     relay = look.relay
     names = sorted(name for name in relay.consumers if desk.access.allows(AccessVerb.READ, name))
     return [(name, relay.consumers[name], relay.leased.get(name, 0)) for name in names[:MOST_SHOWN]]

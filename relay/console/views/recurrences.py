@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 from google.protobuf.duration_pb2 import Duration
 
 from relay.console import shown
-from relay.console.acting import NOTE, ActionDone, Asking, Fact
 from relay.console.requests import Desk, PageAnswer, PageCall, Shown
+from relay.console.views.calendar import days_of, line_of
 from relay.console.views.topics import of_topic
 from relay.core.errors import InvalidField, ServiceError
-from relay.core.trust.access import EVERY_TOPIC
 from relay.core.trust.verbs import AccessVerb
 from relay.v1 import recurrence_service_pb2 as pb
 
@@ -18,6 +19,9 @@ PAGE = 50
 
 COMING, PAST = 12, 16
 """The instants that a page shows."""
+
+CALENDAR = 200
+"""The instants to come that a calendar counts."""
 
 
 def rule_of(rule: pb.RecurrenceRule) -> str:
@@ -67,22 +71,24 @@ async def recurrence(desk: Desk, call: PageCall) -> PageAnswer:
     named = {"topic": name, "recurrence_id": recurrence_id}
     found = (await desk.recurrences.get(pb.GetRecurrenceRequest(**named))).recurrence
     history = await desk.recurrences.history(pb.GetRecurrenceHistoryRequest(**named, limit=PAST))
-    coming, trouble = pb.PreviewRecurrenceResponse(), ""
+    coming, trouble, now = pb.PreviewRecurrenceResponse(), "", datetime.now(UTC)
     try:
-        # With a topic the relay checks that the rule does not fire too often for it, which takes ten times as
-        # long, and this one is kept already. Without a topic it wants the verb on all of them.
-        everywhere = desk.access.allows(AccessVerb.READ, EVERY_TOPIC)
-        asked = pb.PreviewRecurrenceRequest(
-            topic="" if everywhere else name, rule=found.spec.rule, count=COMING
-        )
-        coming = await desk.recurrences.preview(asked)
+        coming = await desk.recurrences.coming(name, found.spec.rule, CALENDAR)
     except ServiceError as failure:  # such as a rule that has fired for the last time
         trouble = str(failure)
     about = {
         **of_topic(desk, name),
         "found": found,
         "rule": rule_of(found.spec.rule),
-        "coming": coming.instants,
+        "coming": coming.instants[:COMING],
+        "weeks": days_of(
+            found.spec.rule.zone,
+            coming.instants,
+            history.instants,
+            now,
+            ends=len(coming.instants) < CALENDAR,
+        ),
+        "line": line_of(coming.instants[:COMING], history.instants, now),
         "trouble": trouble,
         "past": [(each, OUTCOMES[each.outcome]) for each in history.instants],
         "outcomes_missing": history.outcomes_missing,
@@ -123,76 +129,3 @@ def _read_rule(rule: pb.RecurrenceRule, said: str) -> None:
         rule.rrule = said
     else:
         rule.cron = said
-
-
-def _back(topic: str, recurrence_id: str) -> str:
-    return shown.address("/console/recurrence", topic=topic, id=recurrence_id)
-
-
-def _standing(found: pb.Recurrence) -> list[Fact]:
-    return [
-        ("Recurrence", shown.name(found.spec.recurrence_id)),
-        ("Rule", rule_of(found.spec.rule)),
-        ("Next", shown.when(found.next_time)),
-        ("Paused", shown.when(found.pause_time, otherwise="no")),
-    ]
-
-
-async def _ask(desk: Desk, call: PageCall, verb: str, explanation: str) -> PageAnswer:
-    name, recurrence_id = call.need("topic"), call.need("id")
-    desk.access.require(AccessVerb.OPERATE, name)
-    request = pb.GetRecurrenceRequest(topic=name, recurrence_id=recurrence_id)
-    found = (await desk.recurrences.get(request)).recurrence
-    return Asking(
-        title=f"{verb} the recurrence",
-        path=f"/console/recurrence/{verb.lower()}",
-        button=verb,
-        hidden={"topic": name, "id": recurrence_id},
-        facts=_standing(found),
-        back=_back(name, recurrence_id),
-        topic=name,
-        fields=(NOTE,),
-        explanation=explanation,
-    ).page()
-
-
-async def ask_pause(desk: Desk, call: PageCall) -> PageAnswer:
-    """Ask before a pause."""
-    return await _ask(
-        desk, call, "Pause", "It makes no timers until somebody resumes it. Those that wait stay."
-    )
-
-
-async def ask_resume(desk: Desk, call: PageCall) -> PageAnswer:
-    """Ask before a pause ends."""
-    return await _ask(desk, call, "Resume", "It goes on with the first instant that is to come.")
-
-
-async def ask_trigger(desk: Desk, call: PageCall) -> PageAnswer:
-    """Ask before a further run."""
-    return await _ask(desk, call, "Trigger", "It makes one timer that is due now, beside those of its rule.")
-
-
-async def pause(desk: Desk, call: PageCall) -> PageAnswer:
-    """Pause a recurrence."""
-    name, recurrence_id = call.need("topic"), call.need("id")
-    request = pb.PauseRecurrenceRequest(topic=name, recurrence_id=recurrence_id, note=call.text("note"))
-    found = (await desk.recurrences.pause(request)).recurrence
-    return ActionDone("The recurrence is paused", _standing(found), _back(name, recurrence_id), name).page()
-
-
-async def resume(desk: Desk, call: PageCall) -> PageAnswer:
-    """End a pause."""
-    name, recurrence_id = call.need("topic"), call.need("id")
-    request = pb.ResumeRecurrenceRequest(topic=name, recurrence_id=recurrence_id, note=call.text("note"))
-    found = (await desk.recurrences.resume(request)).recurrence
-    return ActionDone("The recurrence goes on", _standing(found), _back(name, recurrence_id), name).page()
-
-
-async def trigger(desk: Desk, call: PageCall) -> PageAnswer:
-    """Make an occurrence now."""
-    name, recurrence_id = call.need("topic"), call.need("id")
-    request = pb.TriggerRecurrenceRequest(topic=name, recurrence_id=recurrence_id, note=call.text("note"))
-    timer_id = (await desk.recurrences.trigger(request)).timer_id
-    made: Fact = ("Timer", shown.name(timer_id) if timer_id else "none: the occurrence before is in its way")
-    return ActionDone("The recurrence was triggered", [made], _back(name, recurrence_id), name).page()

@@ -29,15 +29,21 @@ async def timers(desk: Desk, call: PageCall) -> PageAnswer:
     if state not in STATES:
         raise InvalidField("state", f"is {state}; give pending, leased, or nothing")
     search = TimerSearch(
-        name, call.text("prefix"), STATES[state], call.instant("since"), call.instant("before")
+        name,
+        call.text("prefix"),
+        STATES[state],
+        call.instant("since"),
+        call.instant("before"),
+        call.text("header").strip(),
     )
     found = await desk.searches.find(search, limit=PAGE, cursor=call.text("cursor"))
-    said = {key: call.text(key) for key in ("topic", "prefix", "state", "since", "before")}
+    said = {key: call.text(key) for key in ("topic", "prefix", "state", "since", "before", "header")}
     about = {
         **of_topic(desk, name),
         "said": said,
         "found": found,
         "most": MOST_LOOKED_AT,
+        "may_see": desk.access.allows(AccessVerb.PAYLOAD, name),
         "next": shown.address("/console/timers", **said, cursor=found.cursor) if found.cursor else "",
     }
     return Shown("part_timers.html" if call.text("part") else "timers.html", about)

@@ -86,7 +86,7 @@ async def _parts(desk: Desk, call: PageCall, found: pb.Topic) -> dict[str, objec
 
 
 ROWS = 20
-"""Of so many samples the table shows one: five minutes."""
+"""The table shows each 20th sample: one in five minutes."""
 
 
 def _trend(desk: Desk, topic: str) -> dict[str, object]:

@@ -296,9 +296,17 @@ class PartitionedTimers:  # see 0084
         """See `TimerStore.cursor_at`."""
         return self._timers.cursor_at(instant)
 
-    async def list(self, layout: Layout, *, state: TimerState | None, limit: int, cursor: str) -> Page:
+    async def list(
+        self,
+        layout: Layout,
+        *,
+        state: TimerState | None,
+        limit: int,
+        cursor: str,
+        max_bytes: int | None = None,
+    ) -> Page:
         """See `TimerStore.list`."""
-        return await self._timers.list(layout, state=state, limit=limit, cursor=cursor)
+        return await self._timers.list(layout, state=state, limit=limit, cursor=cursor, max_bytes=max_bytes)
 
 
 def _grouped(

@@ -240,7 +240,23 @@ class RedisStore:
         """See `TimerStore.cursor_at`."""
         return _write_cursor(repr(to_score(instant)).encode(), b"")
 
-    async def list(self, layout: Layout, *, state: TimerState | None, limit: int, cursor: str) -> Page:
+    async def _contents_of(self, topic: str, found: Sequence[Sequence[bytes]]) -> tuple[list[Content], int]:
+        """The contents of a page's entries, and how many do not open; those are empty."""
+        stored = [each[3] or b"" for each in found]  # none where a foreign writer has left none
+        await self._subjects.look(topic, stored)
+        names = [text_of(each[0])[0] for each in found]
+        (payloads, headers, kinds), closed = self._contents.decode_all(topic, names, stored)
+        return list(map(Content, payloads, headers, kinds)), len(closed)
+
+    async def list(
+        self,
+        layout: Layout,
+        *,
+        state: TimerState | None,
+        limit: int,
+        cursor: str,
+        max_bytes: int | None = None,
+    ) -> Page:
         """See `TimerStore.list`. A script call for each partition, all at once; each looks at `limit`
         entries.
 
@@ -249,29 +265,36 @@ class RedisStore:
         once more. A timer that is found twice is where it belongs.
         """
         last_score, last_id = _read_cursor(cursor)
-        calls = {each: timeline.page(each, limit, last_score, last_id) for each in layout.partitions}
+        calls = {
+            each: timeline.page(each, limit, last_score, last_id, max_bytes) for each in layout.partitions
+        }
+        width = 3 if max_bytes is None else 4
         left = [calls.pop(own_name(each)) for each in layout.emptied]
         replies = await self._server.all(left)
         if left and self._arrive is not None:
             await self._arrive(layout)
         arrived = await self._server.all(list(calls.values()))
         replies += [*await self._server.all(left), *arrived]
-        entries = (tuple(each[i : i + 3]) for _, *each in replies for i in range(0, len(each), 3))
+        entries = (tuple(each[i : i + width]) for _, *each in replies for i in range(0, len(each), width))
         found = sorted({entry[0]: entry for entry in entries}.values(), key=_place)
         # Nothing is known of what comes behind the page of a partition. A timer that has left it may be found
         # behind that.
         end: Sequence[bytes] | None = min(
-            (each[-3:] for each in replies if each[0]), key=_place, default=None
+            (each[-width:] for each in replies if each[0]), key=_place, default=None
         )
         if end is not None:
             found = found[: bisect_right(found, _place(end), key=_place)]
         if len(found) > limit:
             del found[limit:]
             end = found[-1]
-        timers = [_stored(text_of(name)[0], float(score), record) for name, score, record in found]
+        contents, closed = await self._contents_of(layout.topic, found) if width == 4 else (None, 0)
+        timers = [
+            _stored(text_of(entry[0])[0], float(entry[1]), entry[2], contents[n] if contents else NO_CONTENT)
+            for n, entry in enumerate(found)
+        ]
         if state is not None:
             timers = [timer for timer in timers if timer.state is state]
-        return Page(timers, "" if end is None else _write_cursor(end[1], end[0]))
+        return Page(timers, "" if end is None else _write_cursor(end[1], end[0]), closed)
 
 
 # A lookup of a member for each timer is expensive: Python 3.11's enums do it in Python.

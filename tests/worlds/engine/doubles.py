@@ -278,8 +278,16 @@ class GatedStore(Doors):
     def cursor_at(self, instant: int) -> str:
         return self.inner.cursor_at(instant)
 
-    async def list(self, layout: Layout, *, state: TimerState | None, limit: int, cursor: str) -> Page:
-        return await self.inner.list(layout, state=state, limit=limit, cursor=cursor)
+    async def list(
+        self,
+        layout: Layout,
+        *,
+        state: TimerState | None,
+        limit: int,
+        cursor: str,
+        max_bytes: int | None = None,
+    ) -> Page:
+        return await self.inner.list(layout, state=state, limit=limit, cursor=cursor, max_bytes=max_bytes)
 
 
 class Registered(Doors):

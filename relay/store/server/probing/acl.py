@@ -15,9 +15,6 @@ from relay.store.server.scripts import source, variants
 
 _CALLED = re.compile(r"redis\.p?call\('([A-Z]+)'")
 
-BY_JOBS = frozenset(("hstrlen",))
-"""Commands of a relay's scripts that run only for jobs."""
-
 FOLDERS = ("timeline", "people", "layout", "recur", "move", "subjects")
 """The folders of `lua/` whose scripts a relay runs."""
 
@@ -74,10 +71,9 @@ def rights(job: AclJob, names: KeyNames, dispatches: Collection[Dispatch] = ()) 
     # Each refuses to start, or warns, without what it tries as it starts.
     commands |= {trial.partition(" ")[0].lower() for feature in started for trial in TRIALS[feature]}
     if job is AclJob.PIPELINE:
-        commands |= {*READING, *BY_JOBS}
+        commands |= {*READING}
     else:
         commands |= {*LISTENING}
-        commands -= BY_JOBS
     patterns = _patterns(names, {*keys, "layout", "journal"})
     return [*patterns, f"&{names.wake}:*", *(f"+{command}" for command in sorted(commands))]
 
