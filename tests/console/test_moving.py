@@ -42,7 +42,7 @@ async def topic(relay: Served, keyspace: Keyspace) -> str:
 async def test_a_move_keeps_what_the_timer_carries(relay: Served, topic: str) -> None:
     moves = TimerMoves(relay.engine)
     seen = await moves.read(topic, "t")
-    result = await moves.move(topic, "t", Condition(True, DUE, seen.digest), LATER)
+    result = await moves.move(topic, "t", Condition(True, DUE, content=seen.digest), LATER)
     assert (result.change, result.due) == (Change.REPLACED, LATER)
     after = await moves.read(topic, "t")
     assert (after.due, after.payload, after.headers, after.content_type) == (
@@ -73,7 +73,7 @@ async def test_what_is_scheduled_meanwhile_stands(
     monkeypatch.setattr(relay.engine, "get", get_and_lose)
     moves = TimerMoves(relay.engine)
     seen = await moves.read(topic, "t")
-    result = await moves.move(topic, "t", Condition(True, DUE, seen.digest), LATER)
+    result = await moves.move(topic, "t", Condition(True, DUE, content=seen.digest), LATER)
     assert (result.change, result.due) == (Change.UNCHANGED, timer.due)
     left = await get(topic, "t")
     assert left is not None
