@@ -232,6 +232,7 @@ constraints: ## Renew constraints.txt from a fresh install of the newest allowed
 .PHONY: clean
 clean: ## Remove all that these targets made
 	rm -rf .venv .venv-kube .venv-orchestrators .venv-pipeline .venv-stubs .venv-pins build dist *.egg-info
-	rm -rf examples/javascript/node_modules tools/lua/node_modules
+	rm -rf examples/javascript/node_modules examples/typescript/node_modules examples/typescript/dist examples/typescript/src/api
+	rm -rf examples/go/stubs examples/go/bin tools/lua/node_modules
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +
