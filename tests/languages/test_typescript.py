@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 
 import pytest
@@ -25,7 +26,7 @@ def _built() -> None:
 
 
 def test_its_own_tests_pass() -> None:
-    assert "# fail 0" in npm_run("test", "--", "--test-reporter=tap")
+    assert re.search(r"^. fail 0$", npm_run("test"), re.MULTILINE)
 
 
 def test_it_passes_the_conformance_suite() -> None:
