@@ -133,7 +133,7 @@ def pythons() -> list[Path]:
 
 
 def check_install(python: Path, wheel: Path, wanted: str) -> None:
-    """The base, then the daemon, in empty venvs. A shim is no matter: the venv says which Python it is."""
+    """The base, then the daemon, in empty venvs. A shim will do: the venv has the Python behind it."""
     with tempfile.TemporaryDirectory(prefix="relay-release-") as place:
         home = Path(place)
         for name, extra in (("base", ""), ("daemon", "[daemon]")):
