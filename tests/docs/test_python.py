@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import grpc.aio
 import pytest
 
+import relay.client
 from relay.client import PushHandlers, RelayClient, SyncRelayClient
 from relay.client.testing import InMemoryRelay, Outcome
 from tests.docs import pages
@@ -189,3 +190,10 @@ async def test_handlers_on_a_server_of_ones_own() -> None:
         await asyncio.wait_for(channel.channel_ready(), 60)
     await server.stop(0)
     await asyncio.wait_for(running, 60)
+
+
+def test_each_public_name_of_the_client_has_an_example() -> None:
+    """In a block that is run, on the page of its names: beside its import."""
+    code = "\n".join(block.text for block in REST if block.page == "docs/reference/client-names.md")
+    used = re.sub(r"^from .*$", "", code, flags=re.MULTILINE)
+    assert [name for name in relay.client.__all__ if not re.search(rf"\b{name}\b", used)] == []

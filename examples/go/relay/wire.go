@@ -30,7 +30,7 @@ func newWire() *wire {
 	return w
 }
 
-// wait returns once so many bytes of messages are written; false if the connection ended before.
+// wait returns once this many bytes of messages are written; false if the connection ended before.
 func (w *wire) wait(bytes int64) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -1,4 +1,4 @@
-// The API, its types, and its times. `npm run api` generates the types; the protos are read as the program starts.
+// The API, its types, and its times. `npm run build` generates the types; the protos are read as the program starts.
 
 import { fileURLToPath } from "node:url";
 import * as grpc from "@grpc/grpc-js";
@@ -14,7 +14,7 @@ const PROTO = process.env.RELAY_PROTO ?? fileURLToPath(new URL("../../../proto",
 
 type Services = DeliveryApi["relay"]["v1"] & HandlerApi["relay"]["v1"] & TimerApi["relay"]["v1"];
 
-/** The services of `relay.v1`. The options are those of `npm run api`. */
+/** The services of `relay.v1`. The options are those with which package.json generates the types. */
 export const api = (
   grpc.loadPackageDefinition(
     loadSync(

@@ -7,7 +7,7 @@ import { repeated, retryInfo } from "./producer.js";
 
 const delivery = { topic: "t", timerId: "a" } as Delivery;
 
-/** What a relay sends whose Redis is away: RetryInfo of so many milliseconds. */
+/** What a relay sends whose Redis is away: RetryInfo of this many milliseconds. */
 function away(ms: number): grpc.ServiceError {
   const inner = (tag: number, bytes: Buffer) => Buffer.concat([Buffer.from([tag, bytes.length]), bytes]);
   const nanos = ms * 1e6;
