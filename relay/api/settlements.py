@@ -1,4 +1,4 @@
-"""What consumers share: the topics that they may have, what their handlers ask for, the outcomes of deliveries."""
+"""What consumers share: the topics that they may have, their handlers' wishes, the outcomes of deliveries."""
 
 from __future__ import annotations
 

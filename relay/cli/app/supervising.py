@@ -1,4 +1,4 @@
-"""Keeps an application's processes running: starts them, starts others where they die, and ends them in order."""
+"""Keeps an application's processes running: starts them, replaces those that die, and ends them in order."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ class Handlers:
         self.middleware: list[Middleware] = []
         """The functions around each delivery, the outermost first; `use` adds to them."""
         self.observers: list[Observer] = []
-        """What is told of each delivery."""
+        """What counts deliveries."""
 
     def on(self, topic: str, **options: Unpack[HandlerOptions]) -> Callable[[_H], _H]:
         """Register a handler for a topic. This is a decorator, which returns the handler unchanged.
