@@ -11,7 +11,7 @@ from grpc.aio import ServicerContext
 
 from relay.api import frames
 from relay.api.access import Access, Holding
-from relay.api.settlements import admit, invalid, problem, take
+from relay.api.settlements import admit, agreed, invalid, problem, take, told
 from relay.core import validate
 from relay.core.errors import Denied, InvalidField, OverBound, Unauthenticated
 from relay.core.trust.usage import Bounds, Usage
@@ -20,7 +20,6 @@ from relay.engine.delivery.session import REST, Outgoing, Session
 from relay.engine.engine import Engine
 from relay.rpc.callers import prove_again
 from relay.rpc.errors import abort
-from relay.rpc.handler_settings import agreed, told
 from relay.v1 import delivery_service_pb2 as pb
 from relay.v1 import delivery_service_pb2_grpc as base
 

@@ -117,6 +117,17 @@ async def test_its_time_begins_with_the_receipt_and_again_with_extend(world: Wor
     assert world.counts.total["timers.dead attempts"] == 0
 
 
+async def test_extend_gives_no_more_than_its_time(world: World) -> None:
+    """And not the topic's ten minutes."""
+    await world.put("a")
+    app = await asking(world, max_attempts=1, timeout=20.0)
+    lease = app.one()
+    app.receive(lease)
+    app.extend(lease)
+    await world.advance(20.0 + GRACE + 2.0)
+    assert await world.stored() == {}
+
+
 async def test_silence_before_the_last_attempt_costs_one(world: World) -> None:
     """Renewals end with the handler's time, long before the topic's, and the timer comes again."""
     await world.put("a")

@@ -64,7 +64,7 @@ def run(
 ) -> None:
     """Run an application's handlers in processes of their own, until SIGTERM or SIGINT.
 
-    Handlers that run may then end; a second signal kills them. A process that dies is started anew. The relay
+    Handlers that run may then end; a second signal kills them. A process that dies is replaced. The relay
     is the one that the client names, or RELAY_TARGET.
     """
     from relay.cli.app import running

@@ -1,4 +1,4 @@
-"""Keeps an application's processes running: starts them, starts them anew, and ends them in order."""
+"""Keeps an application's processes running: starts them, replaces those that die, and ends them in order."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Supervisor:  # see 0130
     def __init__(self, workers: Sequence[WorkerProcess]) -> None:
         self.workers = workers
         self.restarts = 0
-        """How often a process was started anew because it had ended by itself."""
+        """How often a process was started because one had ended by itself."""
         self.stopping = asyncio.Event()
         self._code = OK
         self._reloads = False

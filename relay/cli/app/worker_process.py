@@ -22,7 +22,7 @@ FAREWELL = 2.0
 
 
 class WorkerProcess:
-    """The process number `number`, however often it is started anew."""
+    """The process number `number`, and those that follow it under this number."""
 
     def __init__(self, number: int, arguments: Sequence[str]) -> None:
         self.number = number

@@ -67,7 +67,7 @@ class Registration:
     middleware: Sequence[Middleware] = ()
     """The functions around each delivery. More may be added until deliveries begin."""
     observers: Sequence[Observer] = ()
-    """Told of each delivery. More may be added until deliveries begin."""
+    """What counts deliveries. More may be added until they begin."""
     call: Callable[[Delivery], Any] = field(init=False, compare=False)
     """What is called with each delivery: the handler, or what reads the payload for it."""
     payload: Schema[Any] | None = field(init=False, compare=False)
@@ -142,7 +142,7 @@ class Handlers:
         self.middleware: list[Middleware] = []
         """The functions around each delivery, the outermost first; `use` adds to them."""
         self.observers: list[Observer] = []
-        """What is told of each delivery."""
+        """What counts deliveries."""
 
     def on(self, topic: str, **options: Unpack[HandlerOptions]) -> Callable[[_H], _H]:
         """Register a handler for a topic. This is a decorator, which returns the handler unchanged.
