@@ -19,17 +19,23 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-@pytest.fixture
-async def http() -> AsyncIterator[httpx2.AsyncClient]:
-    """Calls the shop, whose tables are new."""
+async def new_tables(*, make: bool) -> None:
     async with shop.engine.begin() as connection:
         for metadata in (shop.Base.metadata, outbox.metadata):
             await connection.run_sync(metadata.drop_all)
-        await connection.run_sync(shop.Base.metadata.create_all)
-        await connection.run_sync(outbox.create)
+        if make:
+            await connection.run_sync(shop.Base.metadata.create_all)
+            await connection.run_sync(outbox.create)
+
+
+@pytest.fixture
+async def http() -> AsyncIterator[httpx2.AsyncClient]:
+    """Calls the shop. Its tables are new, and gone afterwards: never give a test your own database."""
+    await new_tables(make=True)
     transport = httpx2.ASGITransport(app=shop.app)
     async with httpx2.AsyncClient(transport=transport, base_url="http://shop") as http:
         yield http
+    await new_tables(make=False)
     await shop.engine.dispose()
 
 

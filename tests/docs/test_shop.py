@@ -16,7 +16,7 @@ from tests.worlds.relay.processes import free_address
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [pytest.mark.checkout, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.checkout, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
 def test_the_example_is_what_the_page_shows() -> None:
@@ -39,6 +39,7 @@ def test_the_shop_goes_as_the_page_shows(tmp_path: Path) -> None:
             "RELAY_OUTBOX_DATABASE": database.url(),
         }
         terminal = Terminal(tmp_path, settings, {"8000": web})
+        terminal.patience = 400.0  # its suite starts a relay
         try:
             terminal.replay(pages.run_by(__file__), pages.SHOP)
         finally:
