@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +154,10 @@ def ran(project: Any, *arguments: str, **variables: str) -> subprocess.Completed
     )
 
 
+def handled(process: Process, times: int) -> bool:
+    return process.output().count("reminded 1") == times
+
+
 async def test_an_order_is_reminded_of_by_outbox_and_command(
     project: Any, daemon: Relay, stage: Stage
 ) -> None:
@@ -179,7 +184,7 @@ async def test_an_order_is_reminded_of_by_outbox_and_command(
         process.spawn()
         for turn in (1, 2):
             await client.run_timer("django-reminders", "1")
-            eventually(lambda turn=turn: process.output().count("reminded 1") == turn, "it was handled")
+            eventually(partial(handled, process, turn), "it was handled")
             await client.schedule("django-reminders", b"", timer_id="1", delay=3600)
         await client.schedule("django-async", b"", delay=0)
         eventually(lambda: "counted True" in process.output(), "the async one was handled")
