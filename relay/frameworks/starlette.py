@@ -21,7 +21,7 @@ STATE = "relay_client"
 """The name of the open client in the state of a lifespan, and so in `request.state`."""
 
 
-def lifespan(client: RelayClient, around: Lifespan | None = None) -> Callable[[Any], Any]:
+def lifespan(client: RelayClient, around: Lifespan | None = None) -> Callable[[Any], Any]:  # see 0131
     """Return an application's `lifespan`: the client opens as the server starts, with its handlers, and
     drains and closes as it stops.
 
