@@ -21,7 +21,7 @@ STATE = "relay_client"
 """The name of the open client in the state of a lifespan, and so in `request.state`."""
 
 
-def lifespan(client: RelayClient, around: Lifespan | None = None) -> Callable[[Any], Any]:
+def lifespan(client: RelayClient, around: Lifespan | None = None) -> Callable[[Any], Any]:  # see 0131
     """Return an application's `lifespan`: the client opens as the server starts, with its handlers, and
     drains and closes as it stops.
 
@@ -36,14 +36,12 @@ def lifespan(client: RelayClient, around: Lifespan | None = None) -> Callable[[A
     @asynccontextmanager
     async def live(app: Any) -> AsyncIterator[dict[str, Any]]:
         async with AsyncExitStack() as stack:
-            state: dict[str, Any] = {STATE: client}
-            if around is not None:
-                state |= await stack.enter_async_context(around(app)) or {}
+            own = None if around is None else await stack.enter_async_context(around(app))
             # Not `async with client`: a refused stream would cancel the server's task of the lifespan, and
             # the server would go on without it.
             await client.open()
             stack.push_async_callback(client.aclose)
-            yield state
+            yield {STATE: client, **(own or {})}
 
     return live
 

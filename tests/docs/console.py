@@ -45,6 +45,7 @@ VARIES = (
     (r"\bin \d+ entr(y|ies)\b|\b\d+ records\b", "(figure)"),
     (r"\b[\d,]+\.\d [KMGT]iB\b", "(size)"),
     (r"(Valkey|Redis) \d+\.\d+\.\d+", r"\1 (version)"),
+    (r"\bpassed in [\d.]+s( \([\d:]+\))?", "passed in (time)"),
     (r"\brelay=[\w.-]+", "relay=(name)"),
     (r"[─━═]+", "─"),
     (r"[ \t]+", " "),

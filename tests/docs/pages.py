@@ -28,6 +28,7 @@ SPARK = "tests/pipeline/test_docs.py"
 PROTOCOL = "tests/e2e/test_protocol.py"
 OUTBOX = "tests/outbox/test_page.py"
 WALK = "tests/docs/test_walk.py"
+SHOP = "tests/docs/test_shop.py"
 LAKE_WALK = "tests/pipeline/test_walk.py"
 
 RUN_BY = {
@@ -49,6 +50,7 @@ ON_PAGE = {
     "docs/how-to/pipeline-streams.md": {"console": SPARK, "python": SPARK},
     "docs/how-to/recurrences.md": {"yaml": CONSOLE},
     "docs/reference/protocol.md": {"console": PROTOCOL},
+    "docs/tutorial/shop.md": {"console": SHOP, "python": SHOP},
     "docs/tutorial/from-postgres-to-an-audit.md": {"console": LAKE_WALK, "python": LAKE_WALK},
 }
 """The same for all blocks of a language on one page."""

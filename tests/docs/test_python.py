@@ -51,7 +51,7 @@ def test_it_compiles_and_imports_what_is_there(block: Block) -> None:
     for line in block.text.splitlines():
         if not line.startswith(("import ", "from ")):
             continue
-        if find_spec(line.split()[1].partition(".")[0]) is not None:  # Django and Flask are not here
+        if find_spec(line.split()[1].partition(".")[0]) is not None:  # Sentry is not here
             exec(line, {})
 
 
@@ -95,7 +95,7 @@ def test_the_suites_pass(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "anyio_mode=auto"]
     done = subprocess.run(
         [*command, "-c", ROOT / "pyproject.toml", "--rootdir", tmp_path, tmp_path],
-        capture_output=True, text=True, timeout=120, check=False,
+        capture_output=True, text=True, timeout=280, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout
     assert f"{len(SUITES)} passed" in done.stdout

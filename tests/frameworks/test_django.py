@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import psycopg
 import pytest
 from sqlalchemy import create_engine
@@ -93,13 +94,12 @@ with connection.schema_editor() as editor:
 def place(fails):
     with transaction.atomic(), connection.cursor() as cursor:
         order = Order.objects.create()
-        timer = NewTimer(
-            topic="django-reminders", timer_id=str(order.pk), payload=b"\\x00%s", headers={"k": "50 %"}, delay=3600
-        )
+        odd = {"payload": b"\\x00%s", "headers": {"k": "50 %"}}
+        timer = NewTimer(topic="django-reminders", timer_id=str(order.pk), delay=3600, **odd)
         outbox.schedule(cursor, timer)
-        outbox.schedule_batch(
-            cursor, [NewTimer(topic="django-others", timer_id=f"{order.pk}-{n}", payload=b"", delay=60) for n in (1, 2)]
-        )
+        names = [f"{order.pk}-{n}" for n in (1, 2)]
+        others = [NewTimer(topic="django-others", timer_id=name, payload=b"", delay=60) for name in names]
+        outbox.schedule_batch(cursor, others)
         outbox.cancel(cursor, "django-others", f"{order.pk}-2")
         if fails:
             raise ValueError
@@ -154,11 +154,15 @@ def ran(project: Any, *arguments: str, **variables: str) -> subprocess.Completed
     )
 
 
+def handled(process: Process, times: int) -> bool:
+    return process.output().count("reminded 1") == times
+
+
 async def test_an_order_is_reminded_of_by_outbox_and_command(
     project: Any, daemon: Relay, stage: Stage
 ) -> None:
-    """A row is of the transaction of Django's ORM. Its handler works with the ORM, and finds a connection that
-    works where the last delivery's has broken."""
+    """A row is of the transaction of Django's ORM. Its handler works with the ORM, and finds a connection
+    that works where the last delivery's has broken."""
     _, variables, url = project
     done = ran(project, "write.py")
     assert done.returncode == 0, done.stderr
@@ -180,7 +184,7 @@ async def test_an_order_is_reminded_of_by_outbox_and_command(
         process.spawn()
         for turn in (1, 2):
             await client.run_timer("django-reminders", "1")
-            eventually(lambda turn=turn: process.output().count("reminded 1") == turn, "it was handled")
+            eventually(partial(handled, process, turn), "it was handled")
             await client.schedule("django-reminders", b"", timer_id="1", delay=3600)
         await client.schedule("django-async", b"", delay=0)
         eventually(lambda: "counted True" in process.output(), "the async one was handled")
@@ -204,9 +208,7 @@ def test_handlers_in_the_server(project: Any, daemon: Relay, stage: Stage) -> No
     with SyncRelayClient(daemon.target) as timers:
         timers.schedule("django-reminders", b"", delay=0, timer_id="70")
     eventually(lambda: "reminded 70" in process.output(), "it was handled")
-    host, _, port = at.partition(":")
-    probe = f"import http.client as h; c = h.HTTPConnection({host!r}, {port}); c.request('GET', '/'); print(c.getresponse().status)"
-    assert json.loads(ran(project, "-c", probe).stdout) == 404
+    assert httpx2.get(f"http://{at}/").status_code == 404
     process.terminate()
     assert "Application shutdown complete" in process.output()
 

@@ -19,7 +19,7 @@ TRIES = 5
 """Starts that are tried, since another process may take a free port before the relay binds it."""
 
 START_TIMEOUT = 120.0
-"""Seconds until it must listen: a busy machine is no reason to fail."""
+"""Seconds within which it must listen. A busy machine needs some of them."""
 
 STOP_TIMEOUT = 60.0
 """Seconds that it has to end."""

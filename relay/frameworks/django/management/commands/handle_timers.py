@@ -24,7 +24,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *_: Any, listen: str | None = None, **__: Any) -> None:
-        """Run until a signal."""
+        """Run until a signal. Raises `CommandError` for what does not go together."""
         client = handlers()
         if not client.registrations:
             raise CommandError("no handler is registered: put handlers into the module `timers` of an app")
