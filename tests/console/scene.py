@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
+from relay.store.codec.envelope import encode
 from tests.worlds.relay.processes import Relay
 from tests.worlds.relay.stage import Stage
 
@@ -93,9 +94,34 @@ def _reason(error: str, number: int) -> dict[str, str]:
     return {"reason": error.format(number)} if error else {}
 
 
+CROWD = 1_000_000
+AT_ONCE = 5_000
+
+
+def bill(number: int) -> str:
+    """The id of a timer of the crowd; it is due `number` milliseconds after `CROWD_DUE`."""
+    return f"bill-{number:06}"
+
+
+CROWD_DUE = 2_208_988_800
+"""2040-01-01T00:00:00Z."""
+
+
+def crowd(stage: Stage) -> None:
+    """A million timers of the topic `bills`, as its publishers write them to Redis."""
+    envelope = encode(b'{"bill": true}', {"tenant": "north"}, "application/json")
+    for start in range(0, CROWD, AT_ONCE):
+        ids = {bill(number): CROWD_DUE + number / 1_000 for number in range(start, start + AT_ONCE)}
+        with stage.client.pipeline() as pipeline:
+            pipeline.zadd("timers_timeline:bills", ids)
+            pipeline.hset("timers_payloads:bills", mapping=dict.fromkeys(ids, envelope))
+            pipeline.execute()
+
+
 def set_up(stage: Stage) -> Scene:
     """Start a relay, and let things happen."""
     scene = Scene(stage, stage.relay(settings=SETTINGS))
+    crowd(stage)
     orders = [
         {
             "timer_id": f"order-{4000 + number}",

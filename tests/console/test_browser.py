@@ -5,6 +5,7 @@ another host."""
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from urllib.parse import quote
 
@@ -13,7 +14,7 @@ from playwright.sync_api import Browser
 
 from relay.console.views import PAGES
 from tests.console.browser import Watched, chromium, watched
-from tests.console.scene import HOSTILE_IDS, HOSTILE_PAYLOADS, TRACE, Scene, set_up
+from tests.console.scene import CROWD, HOSTILE_IDS, HOSTILE_PAYLOADS, TRACE, Scene, bill, set_up
 from tests.worlds.relay.stage import Stage, staged
 from tests.worlds.waiting import eventually
 
@@ -23,10 +24,10 @@ LETTERS = "?topic=mails&reason=rejected&shape=" + quote("SMTP …: mailbox … u
 
 OPENED = {
     "": "",
-    "/topic": "?topic=orders&ahead=day",
+    "/topic": "?topic=bills&ahead=day",
     "/topic/pause": "?topic=orders",
     "/topic/resume": "?topic=invoices",
-    "/timers": "?topic=orders&prefix=order-40",
+    "/timers": "?topic=bills&header=tenant",
     "/timer": "?topic=orders&id=order-4711",
     "/timer/life": "?topic=mails&id=mail-0",
     "/timer/run": "?topic=orders&id=order-4711",
@@ -342,6 +343,33 @@ def test_a_search_goes_on_while_one_types(scene: Scene, seen: Watched) -> None:
     seen.page.get_by_label("Id begins with").press_sequentially("order-4399")
     eventually(lambda: seen.page.locator("#results tbody tr").count() == 1, "one is left", 30.0)
     assert "order-4399" in seen.page.locator("#results").inner_text()
+
+
+def held(seen: Watched) -> int:
+    """How many timers a topic's page says that there are."""
+    return int(re.sub(r"\D", "", seen.page.locator("[data-field=timers]").inner_text()))
+
+
+def test_a_million_timers_are_searched_a_part_at_a_time(seen: Watched) -> None:
+    """A search says how many it has looked at, and goes on from there; a time leads to any of them."""
+    page, last = seen.page, bill(CROWD - 1)
+    seen.open("/topic?topic=bills")
+    assert held(seen) == CROWD
+    seen.open(f"/timers?topic=bills&prefix={last}")
+    rows, results = page.locator("#results tbody tr"), page.locator("#results")
+    assert "looked at so far" in results.inner_text()
+    results.get_by_role("link", name="Go on").click()
+    assert "looked at so far" in results.inner_text()
+    assert "cursor=" in page.url
+    seen.check()
+    seen.open("/timers?topic=bills")
+    page.get_by_label("Due from").fill("2040-01-01T00:16:39.999Z")
+    eventually(lambda: rows.count() == 1, "the last one is left", 60.0)
+    page.get_by_role("link", name=last).click()
+    assert "bill" in page.locator("main").inner_text()
+    act(seen, "Cancel…", "Cancel the timer", "The timer is cancelled")
+    seen.open("/topic?topic=bills")
+    eventually(lambda: held(seen) == CROWD - 1, "it is gone", 60.0)
 
 
 def test_a_search_says_what_it_can_not_read(seen: Watched) -> None:
