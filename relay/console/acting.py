@@ -15,7 +15,8 @@ Fact = tuple[str, str | Markup]
 
 @dataclass(frozen=True, slots=True)
 class FormField:
-    """A field that people fill in before they act."""
+    """A field that people fill in before they act. `kind` is `text`, `number`, or `lines` for a text of many
+    lines."""
 
     name: str
     label: str

@@ -8,9 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from relay.console.shown import visible
+from relay.core.errors import InvalidField
 
 MOST_TEXT = 64 * 1024
 """The bytes of a text that a page shows."""
+
+MOST_EDITED = 8 * 1024
+"""The bytes of a text that a page lets people edit. A form has up to six for each, and must fit into one."""
 
 MOST_HEX = 4 * 1024
 """The bytes of anything else that a page shows."""
@@ -60,6 +64,39 @@ def shown(payload: bytes, content_type: str) -> ShownContent:
     if text is not None:
         return ShownContent("text", size, text, left_out=max(size - MOST_TEXT, 0))
     return ShownContent("hex", size, _digits(payload[:MOST_HEX]), left_out=max(size - MOST_HEX, 0))
+
+
+def editable(payload: bytes) -> str | None:
+    """The payload as a text that a form gives back byte for byte; None where a form would not, or where what
+    people see is not what there is: characters that do not show, or that turn others around."""
+    if len(payload) > MOST_EDITED:
+        return None
+    try:
+        text = payload.decode()
+    except UnicodeDecodeError:
+        return None
+    return text if all(each.isprintable() or each in "\n\t" for each in text) else None
+
+
+def edited(text: str, before: bytes, content_type: str) -> bytes:
+    """The payload of a form, whose lines end as HTML says. Raises `InvalidField` where it was JSON and is no
+    more."""
+    payload = text.replace("\r\n", "\n").encode()
+    was_json = _may_be_json(before, content_type) and _problem_of(before) is None
+    if was_json and (problem := _problem_of(payload)):
+        raise InvalidField("payload", f"was JSON and is no more: {problem}")
+    return payload
+
+
+def _problem_of(document: bytes) -> str | None:
+    """What keeps it from being JSON. The place is told, and nothing of the document."""
+    try:
+        json.loads(document)
+    except json.JSONDecodeError as problem:
+        return f"{problem.msg} in line {problem.lineno}, column {problem.colno}"
+    except (ValueError, RecursionError):
+        return "it is not to be read"
+    return None
 
 
 def trace_id(headers: Mapping[str, str]) -> str:

@@ -70,11 +70,11 @@ class PageCall:
     given: Mapping[str, str]
     principal: str
 
-    def text(self, name: str) -> str:
-        """A parameter; empty if it is missing. Raises `InvalidField` if it is too long."""
+    def text(self, name: str, most: int = MOST_NAME) -> str:
+        """A parameter; empty if it is missing. Raises `InvalidField` if it has over `most` characters."""
         said = self.given.get(name, "")
-        if len(said) > MOST_NAME:
-            raise InvalidField(name, f"has {len(said)} characters; give {MOST_NAME} at most")
+        if len(said) > most:
+            raise InvalidField(name, f"has {len(said):,} characters; give {most:,} at most")
         return said
 
     def need(self, name: str) -> str:

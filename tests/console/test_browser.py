@@ -178,12 +178,21 @@ def test_a_timer_is_looked_at_moved_run_and_cancelled(scene: Scene, seen: Watche
     seen.page.get_by_role("button", name="Open").click()
     link = seen.page.get_by_role("link", name="Open the trace")
     assert link.get_attribute("href") == f"https://traces.example.com/{TRACE}"
-    act(seen, "Move…", "Move", "The timer is moved", New_due_time="2040-01-02T03:04:05Z", Note="later")
+    act(
+        seen, "Move or edit…", "Move", "The timer is moved", New_due_time="2040-01-02T03:04:05Z", Note="later"
+    )
     moved = scene.call("GET", "topics/orders/timers/mine")["timer"]
     assert (moved["due_time"], moved["message"]) == ("2040-01-02T03:04:05Z", {"a": [1]})
     assert moved["headers"]["traceparent"].startswith(f"00-{TRACE}")
     seen.page.get_by_role("link", name="Back").click()
     assert "later" in seen.page.locator("main").inner_text()  # in its life
+    new = '{\n  "a": [2],\n  "ö": "</textarea>"\n}'
+    act(seen, "Move or edit…", "Move", "The timer is moved", Payload=new)
+    assert scene.call("GET", "topics/orders/timers/mine")["timer"]["message"] == {
+        "a": [2],
+        "ö": "</textarea>",
+    }
+    seen.page.get_by_role("link", name="Back").click()
     act(seen, "Run now…", "Run now", "The timer runs")
     assert scene.call("GET", "topics/orders/timers/mine")["timer"]["next_claim_time"] < "2040"
     seen.page.get_by_role("link", name="Back").click()

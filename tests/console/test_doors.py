@@ -238,7 +238,7 @@ async def test_bad_input_is_answered_with_its_field(daemon: Whole) -> None:
         (f"/timers?topic={topic}&since=soon", "since: is not an instant"),
         (f"/timers?topic={topic}&state=dead", "state: is dead"),
         (f"/timers?topic={topic}&cursor=%00x", "page_token: "),
-        (f"/timer?topic={topic}&id={'x' * 2_000}", "id: has 2000 characters"),
+        (f"/timer?topic={topic}&id={'x' * 2_000}", "id: has 2,000 characters"),
         (f"/dead?topic={topic}&cursor=x", "page_token: "),
         (f"/recurrence/preview?topic={topic}&rule=every+x", "rule.every: "),
         ("/people?before=x", "before: "),

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from relay.api.looking.moving import TimerMoves
+from relay.core.errors import InvalidField
 from relay.core.instants import SECOND
 from relay.core.timers import Change, Condition, NewTimer, StoredTimer
 from tests.keyspace import Keyspace
@@ -51,6 +52,18 @@ async def test_a_move_keeps_what_the_timer_carries(relay: Served, topic: str) ->
         {"a": "1"},
         "text/plain",
     )
+
+
+async def test_a_move_may_bring_another_payload(relay: Served, topic: str) -> None:
+    """Whose length is bounded as any payload's."""
+    moves = TimerMoves(relay.engine)
+    seen = Condition(True, DUE, content=(await moves.read(topic, "t")).digest)
+    with pytest.raises(InvalidField, match="payload: is 1048577 bytes long"):
+        await moves.move(topic, "t", seen, LATER, payload=b"x" * ((1 << 20) + 1))
+    assert (await moves.move(topic, "t", seen, DUE, payload=b"new")).change is Change.REPLACED
+    after = await moves.read(topic, "t")
+    assert (after.due, after.payload, after.headers) == (DUE, b"new", {"a": "1"})
+    assert (await moves.move(topic, "t", seen, DUE, payload=b"newer")).change is Change.UNCHANGED
 
 
 @pytest.mark.parametrize("read", [1, 2], ids=["behind the page", "behind the move's own read"])

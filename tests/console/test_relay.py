@@ -105,7 +105,7 @@ async def test_a_relay_with_a_keyring_offers_no_move(stage: Stage, tmp_path: Pat
     stage.producer(relay).schedule("t", "one", delay=3600)
     pages = Pages(relay.api)
     words = (await pages.get("/timer?topic=t&id=one")).words
-    assert ("Move…" in words, "Cancel…" in words) == (False, True)
+    assert ("Move or edit…" in words, "Cancel…" in words) == (False, True)
     assert (await pages.get("/timer/move?topic=t&id=one")).status == 422
 
 

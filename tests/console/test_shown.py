@@ -48,6 +48,21 @@ def test_a_payload_has_the_form_of_its_bytes() -> None:
     assert len(contents.shown(bytes(1 << 20), "").text.splitlines()) == contents.MOST_HEX // contents.ROW
 
 
+def test_a_payload_is_edited_where_a_form_gives_it_back() -> None:
+    """Byte for byte, and as people see it; what was JSON stays JSON, and the error quotes nothing."""
+    for kept in (b"", b"\n\ttwo\n\nlines\n", "ö, 日本".encode(), b"x" * contents.MOST_EDITED):
+        text = contents.editable(kept)
+        assert text is not None
+        assert contents.edited(text.replace("\n", "\r\n"), kept, "text/plain") == kept
+    for refused in (b"\xff", b"a\r\nb", b"\0", "a\u202eb".encode(), b"x" * (contents.MOST_EDITED + 1)):
+        assert contents.editable(refused) is None
+    assert contents.edited('{"a": 2}', b'{"a": 1}', "") == b'{"a": 2}'
+    assert contents.edited("no json", b"{no json", "application/json") == b"no json"
+    with pytest.raises(InvalidField, match=r"was JSON and is no more: .* in line 2, column 7") as told:
+        contents.edited('{\r\n "a": secret}', b'{"a": 1}', "")
+    assert "secret" not in str(told.value)
+
+
 def test_a_trace_is_an_id_and_nothing_else() -> None:
     good = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
     assert contents.trace_id({"traceparent": good}) == "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -125,6 +140,6 @@ def test_a_table_of_partitions_costs_by_their_number() -> None:
             reads += 1
             return 7
 
-    page = render("part_partitions.html", {"parts": [Part() for _ in range(1_024)]})
+    page = render("part_partitions.html", {"parts": [Part() for _ in range(1_024)], "first": 0})
     assert page.count('<meter min="0" max="7" value="7"') == 1_024
     assert reads <= 3 * 1_024

@@ -1,4 +1,4 @@
-"""A timer at another instant, with what it carries."""
+"""A timer at another instant, with what it carries, or with another payload."""
 
 from __future__ import annotations
 
@@ -28,10 +28,17 @@ class TimerMoves:  # see 0122
         return found
 
     async def move(
-        self, topic: str, timer_id: str, seen: Condition, due: int, *, expires_after: int | None = None
+        self,
+        topic: str,
+        timer_id: str,
+        seen: Condition,
+        due: int,
+        *,
+        payload: bytes | None = None,
+        expires_after: int | None = None,
     ) -> Scheduled:
-        """Give a timer another due time, if it is still as it was seen and is not being delivered. Both
-        instants and lengths are in microseconds.
+        """Give a timer another due time, and another `payload` unless that is None, if it is still as it was
+        seen and is not being delivered. Instants and lengths are in microseconds.
 
         Between the read and the write others may schedule the same timer, also for the same instant and with
         other contents: the script compares both, so the newest intent stands. Raises `InvalidField`, and what
@@ -39,13 +46,15 @@ class TimerMoves:  # see 0122
         """
         found = await self.read(topic, timer_id)
         validate.due(due)
+        if payload is not None:
+            validate.payload(payload, self._engine.max_payload_bytes(topic))
         if expires_after is not None and expires_after <= 0:
             raise InvalidField("expires", "is not above 0; give more, or leave it out")
         if seen.content != found.digest:  # what this call has read must not be written in its place
             return Scheduled(found.due, Change.UNCHANGED)
         timer = NewTimer(
             timer_id,
-            found.payload,
+            found.payload if payload is None else payload,
             due,
             headers=found.headers,
             content_type=found.content_type,

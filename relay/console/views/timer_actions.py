@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from relay.api.people import brief
-from relay.console import shown
+from relay.console import contents, shown
 from relay.console.acting import NOTE, ActionDone, Asking, Fact, FormField
 from relay.console.requests import Desk, PageAnswer, PageCall
 from relay.console.views.timers import STATE_NAMES
@@ -154,6 +154,8 @@ async def ask_move(desk: Desk, call: PageCall) -> PageAnswer:
     found = await _movable(desk, topic, timer_id)
     due = shown.utc(found.due)
     state = "being delivered" if found.state is TimerState.LEASED else "waiting"
+    text = contents.editable(found.payload)
+    payload = () if text is None else (FormField("payload", "Payload", value=text, kind="lines"),)
     return _asking(
         topic,
         timer_id,
@@ -164,14 +166,15 @@ async def ask_move(desk: Desk, call: PageCall) -> PageAnswer:
             ("State", state),
             ("Attempts so far", str(found.attempts)),
         ],
-        title="Move the timer",
+        title="Move or edit the timer",
         action="move",
         button="Move",
-        explanation="The timer keeps its id, payload, headers and content type, and begins with attempt "
-        "1. An expiry is not "
+        explanation="The timer keeps its id, headers and content type, its payload unless you edit it here, "
+        "and begins with attempt 1. An expiry is not "
         "kept: give it again. A timer that is being delivered, or has changed meanwhile, is left as it is.",
         fields=(
             FormField("due", "New due time", "As 2026-11-24T08:00:00Z.", value=due, required=True),
+            *payload,
             FormField(
                 "expires", "Expires after", "Seconds behind the due time; empty: never.", kind="number"
             ),
@@ -193,8 +196,8 @@ async def _movable(desk: Desk, topic: str, timer_id: str) -> StoredTimer:
 
 
 async def move(desk: Desk, call: PageCall) -> PageAnswer:
-    """Give a timer another due time, unless it has changed since the page was made, and record who did.
-    Raises `InvalidField`."""
+    """Give a timer another due time, and the payload of the form if it has one, unless the timer has changed
+    since the page was made, and record who did. Raises `InvalidField`."""
     topic, timer_id = _names(call)
     due, was = call.instant("due"), call.instant("was")
     if due is None or was is None:
@@ -203,12 +206,17 @@ async def move(desk: Desk, call: PageCall) -> PageAnswer:
     found = await _movable(desk, topic, timer_id)
     said = call.text("expires").strip()
     expires = _microseconds("expires", said) if said else None
+    payload = None
+    if "payload" in call.given:
+        text = call.text("payload", 2 * contents.MOST_EDITED)
+        payload = contents.edited(text, found.payload, found.content_type)
     record = desk.access.actions.record(AccessVerb.SCHEDULE, "Schedule", topic, timer_id, call.text("note"))
     async with record as action:
         await action.begin(f"due {write_instant(was)}")
-        result = await desk.moves.move(topic, timer_id, seen, due, expires_after=expires)
+        result = await desk.moves.move(topic, timer_id, seen, due, payload=payload, expires_after=expires)
         moved = result.change is Change.REPLACED
-        action.after = f"due {write_instant(due)}" if moved else MOVED[result.change]
+        other = ", another payload" if payload not in (None, found.payload) else ""
+        action.after = f"due {write_instant(due)}{other}" if moved else MOVED[result.change]
     facts: list[Fact] = [
         ("Timer", shown.name(timer_id)),
         ("Now", MOVED[result.change]),
