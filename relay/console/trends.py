@@ -15,6 +15,7 @@ import anyio
 from relay.console.live import quantile
 from relay.core.timers import TopicStats
 from relay.engine.engine import Engine
+from relay.engine.topic_watch import MOST
 from relay.telemetry.metrics.catalogue import DELIVERED, LATENESS, SCHEDULED
 from relay.telemetry.metrics.gauges import RelayState
 from relay.telemetry.metrics.instruments import Instruments
@@ -101,12 +102,10 @@ class Trends:
         """Take one, and tell it. Topics of a place of Redis that does not answer in time lack
         one."""
         state, stats = await self._engine.standing()
-        if not self._engine.silent_places:
-            for gone in self._of.keys() - {each.topic for each in stats}:
-                del self._of[gone]
         now, at = time.monotonic(), round(time.time(), 1)
         for each in stats:
             self._add(each, now, at)
+        self._forget(now)
         self._told(state, stats, self._of)
 
     async def run(self) -> None:
@@ -118,8 +117,18 @@ class Trends:
                 log.exception("topics could not be sampled for the console")
             await anyio.sleep(EVERY)
 
+    def _forget(self, now: float) -> None:
+        """Forget topics that were not seen for an hour, and of too many those that were not seen for longest.
+        Not sooner: while Redis is away none is seen, and people want to know how it came to that."""
+        for topic, trend in list(self._of.items()):  # in the order in which they were seen last
+            seen_at = trend.totals[0] if trend.totals is not None else now
+            if len(self._of) <= MOST and now - seen_at < KEPT * EVERY:
+                break
+            del self._of[topic]
+
     def _add(self, stats: TopicStats, now: float, at: float) -> None:
-        trend, name = self._of.setdefault(stats.topic, Trend()), self._counts.topic(stats.topic)
+        trend = self._of[stats.topic] = self._of.pop(stats.topic, Trend())
+        name = self._counts.topic(stats.topic)
         come, gone = self._counts.totals[SCHEDULED.name, name], self._counts.totals[DELIVERED.name, name]
         rates = (math.nan, math.nan)
         if trend.totals is not None:

@@ -120,3 +120,11 @@ async def test_what_another_version_has_said(bench: Bench, text: str) -> None:
     """It is left out, and the rest of the forecast is good."""
     bench.raw.hset(KeyNames().key("cold", bench.topic), "counts:s", text)
     assert await cold(bench) is None
+
+
+async def test_what_another_version_takes(bench: Bench) -> None:
+    """It is left out, too."""
+    bench.now = THIS_HOUR * HOUR
+    telling(bench).tell(1, "w", {bench.topic: hours(bench, 3, 5)})
+    bench.raw.hset(KeyNames().key("cold", bench.topic), "takes:s", "x 1")
+    assert await total(bench) == 8

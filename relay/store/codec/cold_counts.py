@@ -43,7 +43,7 @@ def read_counts(text: bytes) -> ToldCounts | None:
             for start, length, timers in found["spans"]
         ]
         return ToldCounts(int(number), str(found["writes"]), ColdCounts(int(found["at"]), tuple(spans)))
-    except (ValueError, TypeError, LookupError):
+    except (ValueError, TypeError, LookupError, OverflowError):
         return None
 
 
@@ -59,7 +59,15 @@ def counts_of(fields: Mapping[bytes, bytes], now: int | None) -> list[ColdCounts
     for name, told in all_told.items():
         if told.counts.counted < now - DAYS * 86_400 * SECOND:
             continue
-        plan, _, until = fields.get(TAKES + name.removeprefix(COUNTS), b"0 0").partition(b" ")
-        taken = int(plan) > told.plan
-        found.append(told.counts.without(int(until)) if taken else told.counts)
+        plan, until = _read_take(fields.get(TAKES + name.removeprefix(COUNTS), b""))
+        found.append(told.counts.without(until) if plan > told.plan else told.counts)
     return found
+
+
+def _read_take(text: bytes) -> tuple[int, int]:
+    """The plan that takes, and until when; none for what another version has written."""
+    plan, _, until = text.partition(b" ")
+    try:
+        return int(plan), int(until)
+    except ValueError:
+        return 0, 0
