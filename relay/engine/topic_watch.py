@@ -66,15 +66,13 @@ class PlaceWatch:
 
     async def step(self) -> None:
         """Read once."""
-        self.failed = True
         try:
-            self.seen = await self._read(self)
-            self.failed = False
+            self.seen, self.failed = await self._read(self), False
         except StoreError as failure:
-            self.seen = ()
+            self.seen, self.failed = (), True
             log.debug("topics could not be looked at", extra={"reason": str(failure)})
         except Exception:  # whatever it is, it must not end the loop
-            self.seen = ()
+            self.seen, self.failed = (), True
             log.exception("topics could not be looked at")
         self._seen_at = self._clock.now()
         waiting, self._waiting = self._waiting, []

@@ -58,6 +58,27 @@ async def test_a_sample_holds_how_a_topic_stands_and_what_has_happened(
     metrics.close()
 
 
+async def test_topics_that_are_counted_together_have_no_rates() -> None:
+    """Beyond the first 100 topics a relay counts all as one, and that lateness alerts nobody."""
+    metrics = Metrics()
+    count = metrics.instruments
+    count.topic._limit = 1
+
+    async def standing() -> tuple[RelayState, list[TopicStats]]:
+        return RelayState(), [TopicStats(name, 0, 0, 0, None, 0, None, None) for name in ("own", "more")]
+
+    kept = Trends(cast("Engine", SimpleNamespace(standing=standing)), count)
+    for _ in range(2):
+        for name in ("own", "more", "others"):
+            count.count(SCHEDULED, name, n=7)
+            count.lateness(name, [7.0])
+        await kept.sample()
+    own, more = (kept.of(name).latest()[1 + SERIES.index("in") :] for name in ("own", "more"))
+    assert ((own[0] or 0) > 0, own[1:]) == (True, [0.0, 10.0, 10.0])
+    assert (more, kept.of("more").misses(3600)) == ([None] * 4, 0.0)
+    metrics.close()
+
+
 async def test_an_outage_takes_nothing_from_the_hour(monkeypatch: pytest.MonkeyPatch) -> None:
     """While Redis is away no topic is seen: what was seen before stays, for an hour, and so many at most."""
     metrics, now, seen = Metrics(), 1_000.0, ["a", "b"]
