@@ -20,7 +20,7 @@ from relay.core.endpoints.announcement import Announcement
 from relay.core.errors import ServiceError
 from relay.core.timers import TopicStats
 from relay.engine.engine import Engine
-from relay.telemetry.metrics.catalogue import DELIVERED, LATENESS, SCHEDULED
+from relay.telemetry.metrics.catalogue import LATENESS
 from relay.telemetry.metrics.gauges import RelayState
 from relay.telemetry.metrics.instruments import Instruments
 
@@ -70,13 +70,14 @@ ReadRelays = Callable[[], Awaitable[Sequence[Announcement]]]
 
 @dataclass(frozen=True, slots=True)
 class TopicLook:
-    """A topic at one look. Rates are of this relay, in timers a second; latenesses in seconds, None where
-    this relay has delivered nothing within the last minute. `waiting` and `rates` are the latest looks, the
+    """A topic at one look. Rates are of this relay, in timers a second, None where it counts the topic
+    together with others; latenesses in seconds, None there, too, and where it has delivered nothing within
+    the last minute. `waiting` and `rates` are the latest looks, the
     oldest first."""
 
     stats: TopicStats
-    rate_in: float = 0.0
-    rate_out: float = 0.0
+    rate_in: float | None = 0.0
+    rate_out: float | None = 0.0
     late_p50: float | None = None
     late_p99: float | None = None
     waiting: Sequence[int] = ()
@@ -103,8 +104,8 @@ class TopicLook:
             "minute": stats.coming[0],
             "hour": stats.coming[1],
             "day": stats.coming[2],
-            "in": round(self.rate_in, 1),
-            "out": round(self.rate_out, 1),
+            "in": None if self.rate_in is None else round(self.rate_in, 1),
+            "out": None if self.rate_out is None else round(self.rate_out, 1),
             "p50": self.late_p50,
             "p99": self.late_p99,
         }
@@ -205,18 +206,16 @@ class Live:
 
     def _topic(self, stats: TopicStats, state: RelayState, now: float) -> TopicLook:
         trail = self._trails.setdefault(stats.topic, _Trail())
-        name = self._counts.topic(stats.topic)
-        totals = self._counts.totals
-        come, gone = totals[SCHEDULED.name, name], totals[DELIVERED.name, name]
-        rate_in = rate_out = 0.0
-        if trail.totals is not None:
+        passed = self._counts.passed(stats.topic)
+        rate_in, rate_out = (None, None) if passed is None else (0.0, 0.0)
+        if passed is not None and trail.totals is not None:
             since, before_in, before_out = trail.totals
             seconds = max(now - since, 1e-3)
-            rate_in, rate_out = (come - before_in) / seconds, (gone - before_out) / seconds
-        trail.totals = (now, come, gone)
+            rate_in, rate_out = (passed[0] - before_in) / seconds, (passed[1] - before_out) / seconds
+        trail.totals = None if passed is None else (now, *passed)
         trail.waiting.append(stats.timers)
-        trail.delivered.append(rate_out)
-        p50, p99 = self._lateness(trail, name)
+        trail.delivered.append(rate_out or 0.0)
+        p50, p99 = self._lateness(trail, stats.topic)
         return TopicLook(
             stats,
             rate_in,
@@ -229,8 +228,8 @@ class Live:
             state.in_flight.get(stats.topic, 0),
         )
 
-    def _lateness(self, trail: _Trail, name: str) -> tuple[float | None, float | None]:
-        counts = self._counts.lateness_counts(name)
+    def _lateness(self, trail: _Trail, topic: str) -> tuple[float | None, float | None]:
+        counts = self._counts.lateness_counts(topic)
         if not counts:
             return None, None
         trail.late.append(counts)

@@ -70,8 +70,10 @@ def count(number: int) -> str:
     return f"{number:,}".replace(",", "\u202f")
 
 
-def rate(number: float) -> str:
-    """Timers a second."""
+def rate(number: float | None) -> str:
+    """Timers a second; a dash where none is known."""
+    if number is None:
+        return "–"
     return count(round(number)) if number >= 100 else f"{number:.1f}"
 
 

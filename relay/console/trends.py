@@ -15,7 +15,8 @@ import anyio
 from relay.console.live import quantile
 from relay.core.timers import TopicStats
 from relay.engine.engine import Engine
-from relay.telemetry.metrics.catalogue import DELIVERED, LATENESS, SCHEDULED
+from relay.engine.topic_watch import MOST
+from relay.telemetry.metrics.catalogue import LATENESS
 from relay.telemetry.metrics.gauges import RelayState
 from relay.telemetry.metrics.instruments import Instruments
 
@@ -27,7 +28,7 @@ KEPT = 240
 
 SERIES = ("timers", "due", "dead", "in", "out", "p50", "p99")
 """What a sample shows of a topic: numbers of timers, timers a second, seconds. Rates and latenesses are those
-of this relay, since the sample before."""
+of this relay, since the sample before; a relay has none of a topic that it counts together with others."""
 
 OBJECTIVE = 1.0
 """Seconds within which a first delivery is in time; see deploy/prometheus/relay-rules.yaml."""
@@ -47,6 +48,7 @@ class Trend:
 
     numbers: array[float] = field(default_factory=lambda: array("d"))
     totals: tuple[float, int, int] | None = None
+    seen: float = 0.0
     late: list[int] = field(default_factory=list)
 
     def add(self, sample: Sequence[float]) -> None:
@@ -101,12 +103,10 @@ class Trends:
         """Take one, and tell it. Topics of a place of Redis that does not answer in time lack
         one."""
         state, stats = await self._engine.standing()
-        if not self._engine.silent_places:
-            for gone in self._of.keys() - {each.topic for each in stats}:
-                del self._of[gone]
         now, at = time.monotonic(), round(time.time(), 1)
         for each in stats:
             self._add(each, now, at)
+        self._forget(now)
         self._told(state, stats, self._of)
 
     async def run(self) -> None:
@@ -118,16 +118,26 @@ class Trends:
                 log.exception("topics could not be sampled for the console")
             await anyio.sleep(EVERY)
 
+    def _forget(self, now: float) -> None:
+        """Forget topics that were not seen for an hour, and of too many those that were not seen for longest.
+        Not sooner: while Redis is away none is seen, and people want to know how it came to that."""
+        for topic, trend in list(self._of.items()):  # in the order in which they were seen last
+            if len(self._of) <= MOST and now - trend.seen < KEPT * EVERY:
+                break
+            del self._of[topic]
+
     def _add(self, stats: TopicStats, now: float, at: float) -> None:
-        trend, name = self._of.setdefault(stats.topic, Trend()), self._counts.topic(stats.topic)
-        come, gone = self._counts.totals[SCHEDULED.name, name], self._counts.totals[DELIVERED.name, name]
-        rates = (math.nan, math.nan)
-        if trend.totals is not None:
+        trend = self._of[stats.topic] = self._of.pop(stats.topic, Trend())
+        trend.seen, rates, passed = now, (math.nan, math.nan), self._counts.passed(stats.topic)
+        if passed is not None and trend.totals is not None:
             since, before_in, before_out = trend.totals
             seconds = max(now - since, 1e-3)
-            rates = (round((come - before_in) / seconds, 3), round((gone - before_out) / seconds, 3))
-        trend.totals = (now, come, gone)
-        counts = self._counts.lateness_counts(name)
+            rates = (
+                round((passed[0] - before_in) / seconds, 3),
+                round((passed[1] - before_out) / seconds, 3),
+            )
+        trend.totals = None if passed is None else (now, *passed)
+        counts = self._counts.lateness_counts(stats.topic)
         before = trend.late or [0] * len(counts)
         fresh = [after - then for after, then in zip(counts, before, strict=True)] if counts else []
         trend.late = counts

@@ -6,9 +6,13 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from time import monotonic
+
+import anyio
 
 from relay.core.errors import ServiceError
 from relay.core.instants import SECOND
+from relay.core.loop.call_ends import call_deadline
 from relay.core.partitions import Layout
 from relay.core.ports import Forecasts
 from relay.core.recurring.expected_load import (
@@ -71,13 +75,19 @@ class Expecting:  # see 0127
 
     async def load(self, topic: str, instant: int) -> ExpectedLoad | None:
         """Return what is expected of a topic at an instant (microseconds); None if that can't be told now:
-        what falls due can't be read, or was read too often already."""
+        what falls due can't be read, was read too often already, or takes half of the time for which the
+        caller still waits: it waits to hear that its timer is stored."""
         if self._forecasts is None:
             return None
         reads = self._topics.setdefault(topic, _Reads())
         self._topics.move_to_end(topic)
         if len(self._topics) > MOST_TOPICS:
             self._topics.popitem(last=False)
+        with anyio.move_on_after((call_deadline() - monotonic()) / 2):
+            return await self._load(topic, instant, reads)
+        return None
+
+    async def _load(self, topic: str, instant: int, reads: _Reads) -> ExpectedLoad | None:
         try:
             async with reads.lock:  # who comes meanwhile takes what is being read
                 now = await self._read(topic, reads, None)

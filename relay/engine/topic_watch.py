@@ -40,6 +40,8 @@ class PlaceWatch:
         self._asked = Wakeup()
         self._waiting: list[Wakeup] = []
         self.seen: Sequence[TopicStats] = ()
+        self.failed = False
+        """Whether the latest read has."""
         self._seen_at = -FRESH
 
     def ask(self, answered: Wakeup) -> None:
@@ -65,12 +67,12 @@ class PlaceWatch:
     async def step(self) -> None:
         """Read once."""
         try:
-            self.seen = await self._read(self)
+            self.seen, self.failed = await self._read(self), False
         except StoreError as failure:
-            self.seen = ()
+            self.seen, self.failed = (), True
             log.debug("topics could not be looked at", extra={"reason": str(failure)})
         except Exception:  # whatever it is, it must not end the loop
-            self.seen = ()
+            self.seen, self.failed = (), True
             log.exception("topics could not be looked at")
         self._seen_at = self._clock.now()
         waiting, self._waiting = self._waiting, []
@@ -106,7 +108,8 @@ class TopicWatch:  # see 0034
         self._named_at = -NAMES_FRESH
         self._too_many = False
         self.silent: Sequence[str] = ()
-        """The places that did not answer the latest look in time; its topics are without theirs."""
+        """The places that did not answer the latest look in time, or are known to be away; its topics are
+        without theirs."""
         self.is_cut = False
         """Whether there are more topics than are looked at."""
 
@@ -116,12 +119,15 @@ class TopicWatch:  # see 0034
         if self._clock.now() - self._named_at >= names_within:
             self._named_at = -NAMES_FRESH
         answered, end = Wakeup(), self._clock.now() + PATIENCE
-        lanes = dict.fromkeys(self._lanes[topic] for topic in ("", *self._which()) if self._answers(topic))
+        answer = {self._lanes[topic]: self._answers(topic) for topic in ("", *self._which())}
+        lanes = [lane for lane, answers in answer.items() if answers]
         for lane in lanes:
             lane.ask(answered)
         while any(lane.owes(answered) for lane in lanes) and (left := end - self._clock.now()) > 0:
             await self._clock.wait(answered, left)
-        self.silent = [lane.place for lane in lanes if lane.owes(answered)]
+        self.silent = [
+            lane.place for lane in answer if lane not in lanes or lane.owes(answered) or lane.failed
+        ]
         return [stats for lane in lanes if not lane.owes(answered) for stats in lane.seen]
 
     async def _read(self, lane: PlaceWatch) -> Sequence[TopicStats]:

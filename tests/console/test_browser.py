@@ -318,7 +318,12 @@ def test_the_last_hour_is_drawn_and_goes_on(seen: Watched) -> None:
     seen.page.route(
         "**/console/live*", lambda route: route.fulfill(body=events, content_type="text/event-stream")
     )
-    seen.open("/topic?topic=orders")
+
+    def is_drawn() -> bool:
+        seen.open("/topic?topic=orders")
+        return seen.page.locator("[data-trend]").count() == 1
+
+    eventually(is_drawn, "the relay has sampled the topic, as it does each 15 s", 120.0)
     seen.page.locator("[data-trend*='4000000000']").wait_for()
     assert seen.page.locator(".trends canvas").count() == 4
     shown = json.loads(seen.page.locator("[data-trend]").get_attribute("data-trend") or "")

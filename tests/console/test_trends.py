@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from relay.console import trends
 from relay.console.trends import SERIES, Trend, Trends
+from relay.core.timers import TopicStats
+from relay.engine.engine import Engine
 from relay.telemetry.metrics.catalogue import SCHEDULED
+from relay.telemetry.metrics.gauges import RelayState
 from relay.telemetry.metrics.instruments import Instruments
 from relay.telemetry.metrics.provider import Metrics
 from tests.keyspace import Keyspace
@@ -29,10 +34,9 @@ async def relay(valkey: RunningServer, monkeypatch: pytest.MonkeyPatch) -> Async
 
 
 async def test_a_sample_holds_how_a_topic_stands_and_what_has_happened(
-    relay: Served, keyspace: Keyspace, valkey: RunningServer
+    relay: Served, keyspace: Keyspace
 ) -> None:
-    """Numbers of Redis; rates and lateness of this relay since the sample before; the newest last. A topic
-    that is gone is forgotten."""
+    """Numbers of Redis; rates and lateness of this relay since the sample before; the newest last."""
     topic, metrics = keyspace(), Metrics()
     count: Instruments = metrics.instruments
     kept = Trends(relay.engine, count)
@@ -51,12 +55,52 @@ async def test_a_sample_holds_how_a_topic_stands_and_what_has_happened(
     assert kept.of(topic).misses(3600) == 0.02
     await kept.sample()
     assert kept.of(topic).misses(trends.EVERY) == 0.0
-    with valkey.client() as client:
-        client.srem("timers_topics", topic)
-    relay.engine._registry._known.clear()
-    await kept.sample()
-    await kept.sample()  # the names are read as the topics are
-    assert kept.of(topic).columns()[0] == []
+    metrics.close()
+
+
+async def test_topics_that_are_counted_together_have_no_rates() -> None:
+    """Beyond the first 100 topics a relay counts all as one, and that lateness alerts nobody."""
+    metrics = Metrics()
+    count = metrics.instruments
+    count.topic._limit = 1
+
+    async def standing() -> tuple[RelayState, list[TopicStats]]:
+        return RelayState(), [TopicStats(name, 0, 0, 0, None, 0, None, None) for name in ("own", "more")]
+
+    kept = Trends(cast("Engine", SimpleNamespace(standing=standing)), count)
+    for _ in range(2):
+        for name in ("own", "more", "others"):
+            count.count(SCHEDULED, name, n=7)
+            count.lateness(name, [7.0])
+        await kept.sample()
+    own, more = (kept.of(name).latest()[1 + SERIES.index("in") :] for name in ("own", "more"))
+    assert ((own[0] or 0) > 0, own[1:]) == (True, [0.0, 10.0, 10.0])
+    assert (more, kept.of("more").misses(3600)) == ([None] * 4, 0.0)
+    metrics.close()
+
+
+async def test_an_outage_takes_nothing_from_the_hour(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While Redis is away no topic is seen: what was seen before stays, for an hour, and so many at most."""
+    metrics, now, seen = Metrics(), 1_000.0, ["a", "b"]
+    monkeypatch.setattr(trends, "time", SimpleNamespace(monotonic=lambda: now, time=lambda: now))
+
+    async def standing() -> tuple[RelayState, list[TopicStats]]:
+        return RelayState(), [TopicStats(name, 0, 0, 0, None, 0, None, None) for name in seen]
+
+    kept = Trends(cast("Engine", SimpleNamespace(standing=standing)), metrics.instruments)
+
+    async def sampled(at: float, *names: str) -> dict[str, int]:
+        nonlocal now, seen
+        now, seen = at, list(names)
+        await kept.sample()
+        return {name: len(kept.of(name).columns()[0]) for name in ("a", "b", "c")}
+
+    assert await sampled(1_000.0, "a", "b") == {"a": 1, "b": 1, "c": 0}
+    assert await sampled(1_015.0) == {"a": 1, "b": 1, "c": 0}
+    assert await sampled(1_030.0, "a") == {"a": 2, "b": 1, "c": 0}
+    assert await sampled(4_600.0) == {"a": 2, "b": 0, "c": 0}
+    monkeypatch.setattr(trends, "MOST", 1)
+    assert await sampled(4_601.0, "c") == {"a": 0, "b": 0, "c": 1}
     metrics.close()
 
 

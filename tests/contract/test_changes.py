@@ -135,6 +135,8 @@ async def test_a_condition_on_the_content_and_more(subject: Subject) -> None:
     digest = (await subject.get("a")).digest
     both = Condition(only_pending=True, due=LATER + 1, content=digest)
     assert await schedule(subject, new(condition=both)) == [Scheduled(LATER, UNCHANGED)]
+    both = Condition(only_leased=True, due=LATER, content=digest)
+    assert await schedule(subject, new(condition=both)) == [Scheduled(LATER, UNCHANGED)]
     both = Condition(only_pending=True, due=LATER, content=digest)
     assert await schedule(subject, new(due=LATER + 1, condition=both)) == [Scheduled(LATER + 1, REPLACED)]
     own = new(due=LATER, condition=Condition(content=digest))

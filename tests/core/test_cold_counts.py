@@ -30,8 +30,8 @@ def test_spans_follow_one_another_and_lose_nothing(hours: dict[int, int]) -> Non
     spans = list(counts.spans)
     assert all(before.end <= after.start for before, after in pairwise(spans))
     assert all(span.timers > 0 for span in spans)
-    for span in spans:
-        assert counts.before(span.end) == sum(n for hour, n in hours.items() if hour * HOUR < span.end)
+    ends = [span.end for span in spans]
+    assert counts.before(ends) == [sum(n for hour, n in hours.items() if hour * HOUR < end) for end in ends]
 
 
 def test_the_spans_get_longer() -> None:
@@ -64,10 +64,22 @@ def test_an_hour_is_spread_over_its_minutes() -> None:
     assert found.timers == (30, 30, 30, 30)
 
 
+@given(HOURS, st.lists(st.integers(HERE * HOUR - 100 * HOUR, HERE * HOUR + 500 * DAY), max_size=20))
+def test_what_is_due_before_some_instants(hours: dict[int, int], instants: list[int]) -> None:
+    """Each span adds what is due of it, whatever the order of the instants."""
+    counts = ColdCounts.of_hours(hours, NOW)
+
+    def of(span: Span, instant: int) -> int:
+        passed = min(max(instant - span.start, 0), span.end - span.start)
+        return span.timers * passed // (span.end - span.start)
+
+    assert counts.before(instants) == [sum(of(span, each) for span in counts.spans) for each in instants]
+
+
 @given(HOURS, st.integers(-50, 24 * 500))
 def test_without_what_is_taken(hours: dict[int, int], ahead: int) -> None:
     """What is left is what was due from there on."""
     counts, until = ColdCounts.of_hours(hours, NOW), (HERE + ahead) * HOUR
     left = counts.without(until)
-    assert left.timers == counts.timers - counts.before(until)
+    assert [left.timers] == [counts.timers - n for n in counts.before([until])]
     assert all(span.start >= until for span in left.spans)

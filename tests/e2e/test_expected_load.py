@@ -13,7 +13,7 @@ from tests.worlds.relay.processes import Relay, command
 from tests.worlds.relay.stage import Stage
 from tests.worlds.waiting import PATIENCE, until
 
-DUE = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
+DUE = datetime.now(UTC).replace(microsecond=0) + timedelta(days=2)
 TEXT = DUE.isoformat().replace("+00:00", "Z")
 BURST = 9_000
 JSON = {"Content-Type": "application/json"}

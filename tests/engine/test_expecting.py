@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
+from time import monotonic
 from typing import TypeVar
 
 import pytest
@@ -169,3 +170,16 @@ async def test_what_cannot_be_read() -> None:
     store.failure = StoreUnavailable("away")
     assert await expecting(store).load("t", NOW) is None
     assert await Expecting(None, store, lambda topic, now: 1.0, clock).load("t", NOW) is None
+
+
+async def test_a_caller_hears_in_time_that_the_timer_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The race: the timer is stored, and the read of what falls due hangs until its caller has given up."""
+    store = InMemory(FakeClock())
+    store.gate = asyncio.Event()
+    asked = expecting(store)
+    with monkeypatch.context() as patched:
+        patched.setattr("relay.engine.expecting.call_deadline", lambda: monotonic() + 0.1)
+        async with asyncio.timeout(60.0):
+            assert await asked.load("t", NOW + MINUTE) is None
+    store.gate.set()
+    assert await asked.load("t", NOW + MINUTE) is not None

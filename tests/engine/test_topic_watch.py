@@ -71,12 +71,15 @@ async def test_a_redis_that_does_not_answer_is_not_waited_for(world: World) -> N
     shown = await look(world)
     assert shown.topics == []
     assert shown.vitals is not None
+    assert world.engine.silent_places == [""]
     door.open()
     await settle()
     assert (await look(world)).topics == ["a"]
+    assert world.engine.silent_places == []
     await world.advance(FRESH)
     door = world.topics.fail("overview", StoreUnavailable("away"))
     assert (await look(world)).topics == []
+    assert world.engine.silent_places == [""]
     door.open()
     world.store.fail("ping", StoreUnavailable("away"))
     await world.advance(6.0)
@@ -87,6 +90,7 @@ async def test_a_redis_that_does_not_answer_is_not_waited_for(world: World) -> N
     assert shown.vitals.connected == {"": False}
     assert shown.vitals.last_answers[""] > 5.0
     assert world.topics.count("overview") == reads, "it was asked although it is away"
+    assert world.engine.silent_places == [""]
 
 
 async def test_a_read_that_breaks_does_not_end_the_loop(world: World) -> None:

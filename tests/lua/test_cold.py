@@ -99,8 +99,32 @@ async def test_counts_of_a_store_that_nobody_sweeps_any_more(bench: Bench) -> No
     assert await total(bench) == 7
 
 
+async def test_a_window_far_ahead_has_what_rests_there(bench: Bench) -> None:
+    """Counts are as old as they are now, not as they will be by then."""
+    bench.now = THIS_HOUR * HOUR
+    start = bench.now + 30 * 24 * HOUR
+    counts = ColdCounts.of_hours({start // HOUR: 24}, bench.now)
+    telling(bench).tell(1, "w", {bench.topic: counts})
+    old = ColdCounts.of_hours({start // HOUR: 5}, bench.now - DAYS * DAY - 1)
+    telling(bench, "no longer swept").tell(1, "w", {bench.topic: old})
+    found = await RedisForecasts(bench.redis).read(Layout(bench.topic), WINDOW, start)
+    assert found.cold is not None
+    assert (found.cold.counted, found.cold.overdue + sum(found.cold.timers) + found.cold.later) == (
+        bench.now,
+        24,
+    )
+
+
 @pytest.mark.parametrize("text", ["", "1", "1 {}", "x {}", '1 {"at":0,"writes":"w","spans":[[1]]}', "\xff"])
 async def test_what_another_version_has_said(bench: Bench, text: str) -> None:
     """It is left out, and the rest of the forecast is good."""
     bench.raw.hset(KeyNames().key("cold", bench.topic), "counts:s", text)
     assert await cold(bench) is None
+
+
+async def test_what_another_version_takes(bench: Bench) -> None:
+    """It is left out, too."""
+    bench.now = THIS_HOUR * HOUR
+    telling(bench).tell(1, "w", {bench.topic: hours(bench, 3, 5)})
+    bench.raw.hset(KeyNames().key("cold", bench.topic), "takes:s", "x 1")
+    assert await total(bench) == 8

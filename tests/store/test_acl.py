@@ -10,6 +10,7 @@ import pytest
 import redis as sync_redis
 
 from relay.core.dispatch import Dispatch, ListPolicy, StreamPolicy
+from relay.core.endpoints.announcement import Announcement
 from relay.core.errors import ServiceError, StoreRefused
 from relay.core.journal import Journals
 from relay.core.outcomes import ClaimRequest, Extension, Limits, Verb
@@ -42,6 +43,7 @@ from relay.store.server.fitness import check_server
 from relay.store.server.hints import RedisHints
 from relay.store.server.server import Server
 from relay.store.timeline.actions import RedisActions
+from relay.store.timeline.announcements import RedisAnnouncements
 from relay.store.timeline.calendars import RedisCalendars
 from relay.store.timeline.redis_store import RedisStore
 from relay.store.timeline.topics import RedisTopics
@@ -160,7 +162,11 @@ async def recurring(way: Server) -> None:
 
 
 async def recorded(way: Server) -> None:
-    """The action log."""
+    """The action log, and the relays that live."""
+    relays = RedisAnnouncements(way)
+    await relays.announce(Announcement("1", "orders-a", "0.1.0"))
+    assert [each.name for each in await relays.living()] == ["orders-a"]
+    await relays.leave("1")
     record = RedisActions(way)
     entry = await record.append(Action("token:a", "operate", "PauseTopic", "t"))
     assert await record.append(Action("relay", "admin", "TakeOverPolicy", "*"), once=entry)

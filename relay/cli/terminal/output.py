@@ -93,13 +93,13 @@ def scheduled(timer: ScheduledTimer, as_json: bool) -> None:
 
 
 def _expected(load: ExpectedLoad) -> str:
-    minute = f"{timers(load.timers_in_minute)} fall due in that minute"
+    falls = "falls" if load.timers_in_minute == 1 else "fall"
+    minute = f"{timers(load.timers_in_minute)} {falls} due in that minute"
     if load.lateness is None:
         return f"{minute}; this relay has not delivered any lately, and can't tell how late it will be"
     late = f"{load.lateness.total_seconds():,.1f} s"
-    return (
-        f"expected {late} late, at the {load.rate:,.1f} timers a second that this relay has shown; {minute}"
-    )
+    shown = f"{load.rate:,.1f} timers a second that this relay has shown"
+    return f"expected to be {late} late, at the {shown}; {minute}"
 
 
 def _load(load: ExpectedLoad) -> dict[str, Any]:

@@ -71,7 +71,7 @@
   // ---------------------------------------------------------------- numbers
 
   const grouped = (n) => String(Math.round(n)).replace(/\B(?=(\d{3})+$)/g, "\u202f");
-  const perSecond = (n) => (n >= 100 ? grouped(n) : n.toFixed(1));
+  const perSecond = (n) => (n === null ? "–" : n >= 100 ? grouped(n) : n.toFixed(1));
   function seconds(n) {
     if (n === null) return "–";
     if (n < 1) return `${Number((n * 1000).toPrecision(3))} ms`;

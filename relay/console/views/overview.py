@@ -64,7 +64,7 @@ def concerns(look: LiveLook, topics: Sequence[TopicLook]) -> list[Concern]:
         Concern("This relay", f"is not well: {shown.visible(each)}", grave=True) for each in look.trouble
     ]
     for place, there in look.relay.connected.items():
-        if not there and place:
+        if not there and place and place not in look.silent:
             found.append(Concern(place, "does not answer", grave=True))
     for place in look.silent:
         said = "has not answered in time: its topics are missing here"

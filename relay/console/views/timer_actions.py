@@ -201,7 +201,8 @@ async def move(desk: Desk, call: PageCall) -> PageAnswer:
     topic, timer_id = _names(call)
     due, was = call.instant("due"), call.instant("was")
     if due is None or was is None:
-        raise InvalidField("due", "is missing; write it as 2026-11-24T08:00:00Z")
+        missing = "due" if due is None else "was"
+        raise InvalidField(missing, "is missing; write it as 2026-11-24T08:00:00Z")
     seen = Condition(only_pending=True, due=was, content=call.need("content"))
     found = await _movable(desk, topic, timer_id)
     said = call.text("expires").strip()

@@ -43,19 +43,31 @@ def read_counts(text: bytes) -> ToldCounts | None:
             for start, length, timers in found["spans"]
         ]
         return ToldCounts(int(number), str(found["writes"]), ColdCounts(int(found["at"]), tuple(spans)))
-    except (ValueError, TypeError, LookupError):
+    except (ValueError, TypeError, LookupError, OverflowError):
         return None
 
 
-def counts_of(fields: Mapping[bytes, bytes], now: int) -> list[ColdCounts]:
+def counts_of(fields: Mapping[bytes, bytes], now: int | None) -> list[ColdCounts]:
     """Read what each cold store has of a topic, without what a sweep takes that has not counted
-    again since."""
+    again since. Counts are too old by `now` (microseconds); without it, by the newest ones of any store: the
+    key ends with those."""
+    read = {name: read_counts(text) for name, text in fields.items() if name.startswith(COUNTS)}
+    all_told = {name: told for name, told in read.items() if told is not None}
+    if now is None:
+        now = max((told.counts.counted for told in all_told.values()), default=0)
     found: list[ColdCounts] = []
-    for name, text in fields.items():
-        told = read_counts(text) if name.startswith(COUNTS) else None
-        if told is None or told.counts.counted < now - DAYS * 86_400 * SECOND:
+    for name, told in all_told.items():
+        if told.counts.counted < now - DAYS * 86_400 * SECOND:
             continue
-        plan, _, until = fields.get(TAKES + name.removeprefix(COUNTS), b"0 0").partition(b" ")
-        taken = int(plan) > told.plan
-        found.append(told.counts.without(int(until)) if taken else told.counts)
+        plan, until = _read_take(fields.get(TAKES + name.removeprefix(COUNTS), b""))
+        found.append(told.counts.without(until) if plan > told.plan else told.counts)
     return found
+
+
+def _read_take(text: bytes) -> tuple[int, int]:
+    """The plan that takes, and until when; none for what another version has written."""
+    plan, _, until = text.partition(b" ")
+    try:
+        return int(plan), int(until)
+    except ValueError:
+        return 0, 0

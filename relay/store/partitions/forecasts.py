@@ -34,10 +34,11 @@ class RedisForecasts:  # see 0119
         first, *others = layout.partitions
         found = await self._read(first, window, since)
         rest = await for_each(partial(self._read, window=window, since=found.since), others) if others else []
-        cold = cold_forecast(await self._cold(layout.topic, found.since), window, found.since)
+        counts = await self._cold(layout.topic, found.since if since is None else None)
+        cold = cold_forecast(counts, window, found.since)
         return replace(reduce(Forecast.joined, rest, found), cold=cold)
 
-    async def _cold(self, topic: str, now: int) -> list[ColdCounts]:
+    async def _cold(self, topic: str, now: int | None) -> list[ColdCounts]:
         key, cursor = self._server.keys.key("cold", topic), 0
         fields: dict[bytes, bytes] = {}
         while True:

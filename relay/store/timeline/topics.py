@@ -9,6 +9,7 @@ from typing import Literal
 from relay.core.errors import InvalidField
 from relay.core.instants import LATEST, from_score
 from relay.core.ports import MAX_PER_CALL
+from relay.core.recurring.cold_counts import ColdCounts
 from relay.core.recurring.forecast import WINDOWS
 from relay.core.timers import Change, DeadLetter, DeadPage, TopicStats
 from relay.store.codec.cold_counts import counts_of
@@ -187,6 +188,10 @@ def _check(dead_id: str) -> None:
         )
 
 
+def _within(cold: Sequence[ColdCounts], ends: Sequence[int]) -> tuple[int, ...]:
+    return tuple(map(sum, zip(*(each.before(ends) for each in cold), strict=True)))
+
+
 def _stats(topic: str, reply: people.StatsReply) -> TopicStats:
     now = int(reply.now)
     cold = counts_of(dict(zip(reply.cold[::2], reply.cold[1::2], strict=True)), now)
@@ -200,7 +205,7 @@ def _stats(topic: str, reply: people.StatsReply) -> TopicStats:
         oldest_death=int(reply.oldest.partition(b"-")[0]) * 1000 if reply.oldest else None,
         paused_until=int(reply.paused) if reply.paused else None,
         coming=(reply.minute, reply.hour, reply.day),
-        cold=tuple(sum(each.before(now + ahead) for each in cold) for ahead in WINDOWS) if cold else None,
+        cold=_within(cold, [now + ahead for ahead in WINDOWS]) if cold else None,
     )
 
 
