@@ -111,6 +111,42 @@ async def test_a_dependency_can_t_make_a_failure_a_success(is_async: bool) -> No
     assert (delivered.outcome, delivered.reason, steps) == (Outcome.NACK, "OSError", ["swallowed"])
 
 
+async def opens_never(_: Annotated[None, Depends(swallows)]) -> AsyncIterator[None]:
+    raise OSError
+    yield
+
+
+async def commits_never(_: Annotated[None, Depends(swallows)]) -> AsyncIterator[None]:
+    yield
+    raise OSError
+
+
+def opens_never_here(_: Annotated[None, Depends(swallows)]) -> Iterator[None]:
+    raise OSError
+    yield
+
+
+def commits_never_here(_: Annotated[None, Depends(swallows)]) -> Iterator[None]:
+    yield
+    raise OSError
+
+
+@pytest.mark.parametrize("function", [opens_never, commits_never, opens_never_here, commits_never_here])
+async def test_nor_the_failure_of_another_dependency(function: Callable[..., Any]) -> None:
+    """The one around it sees the failure, and swallows it."""
+
+    def plain(_: Any) -> None: ...
+
+    async def handler(_: Any) -> None: ...
+
+    chosen = plain if function.__name__.endswith("here") else handler
+    chosen.__annotations__["_"] = Annotated[None, Depends(function)]
+    async with InMemoryRelay() as relay:
+        relay.client.on("t")(chosen)
+        delivered = await run_one(relay)
+    assert (delivered.outcome, delivered.reason, steps) == (Outcome.NACK, "OSError", ["swallowed"])
+
+
 async def test_a_commit_that_fails_is_a_failure_of_the_handler() -> None:
     """Dependencies close before the outcome is sent."""
     async with InMemoryRelay() as relay:
