@@ -36,7 +36,7 @@ async def sweep(delivery): ...
 """
 
 BLOCKS = """
-import subprocess as processes, time
+import os, psycopg, subprocess as processes, time
 from time import sleep
 from relay.client import RelayClient
 
@@ -49,6 +49,26 @@ async def a(delivery):
     processes.run(["true"])
     with open("x"):
         pass
+    os.system("true")
+    psycopg.connect("")
+"""
+
+PROXIES = """
+from relay.client import RelayClient
+
+class Proxy:
+    def __getattr__(self, name):
+        raise RuntimeError("working outside of application context")
+    @property
+    def __class__(self):
+        raise RuntimeError("not configured")
+
+client, current_app, db = RelayClient(), Proxy(), Proxy()
+
+@client.on("a")
+async def a(delivery):
+    current_app.logger.info("working")
+    db()
 """
 
 
@@ -98,7 +118,15 @@ def test_an_async_handler_that_blocks_is_warned_of(here: Path) -> None:
         "relay: checked_blocks.a: line 11: time.sleep",
         "relay: checked_blocks.a: line 12: subprocess.run",
         "relay: checked_blocks.a: line 13: open",
+        "relay: checked_blocks.a: line 15: os.system",
+        "relay: checked_blocks.a: line 16: psycopg.connection.Connection.connect",
     ]
+
+
+def test_what_a_handler_names_is_not_touched(here: Path) -> None:
+    """Proxies such as Flask's `current_app` and Django's `settings` raise where no application is."""
+    (here / "checked_proxies.py").write_text(PROXIES, encoding="utf-8")
+    assert (check("checked_proxies").exit_code, check("checked_proxies").stderr) == (0, "")
 
 
 @pytest.mark.parametrize(
