@@ -1,4 +1,4 @@
-"""`relay app check`: what it shows, and what it warns of."""
+"""`relay app check`: what it shows, and what it warns of; and what `relay app run` refuses."""
 
 from __future__ import annotations
 
@@ -141,5 +141,20 @@ def test_what_can_t_be_checked_is_bad_input(here: Path, name: str, module: str, 
     """Each module has a name of its own: Python imports a name once."""
     (here / f"{name}.py").write_text(module, encoding="utf-8")
     done = check(name)
+    assert done.exit_code == 2
+    assert words in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("--log-format", "xml", "--log-format: give json, text or auto"),
+        ("--http", "7470", "--http: give HOST:PORT"),
+        ("--http", "localhost:70000", "--http: give HOST:PORT"),
+        ("--processes", "0", "--processes"),
+    ],
+)
+def test_nothing_is_run_with_an_option_that_is_wrong(option: str, value: str, words: str) -> None:
+    done = CliRunner().invoke(app, ["app", "run", "nowhere", option, value], prog_name="relay")
     assert done.exit_code == 2
     assert words in done.stderr
