@@ -85,7 +85,8 @@ def dependency_of(
     name = f"dependency {getattr(function, '__name__', type(function).__name__)}"
     if function in above:
         raise wrong(who, f"{name} needs itself; break the circle")
-    call = getattr(function, "__call__", None)  # noqa: B004 (the method is wanted)
+    # The method of an object; that of a class is for the objects that it makes.
+    call = None if inspect.isclass(function) else getattr(function, "__call__", None)  # noqa: B004
     yields_async = inspect.isasyncgenfunction(function) or inspect.isasyncgenfunction(call)
     yields = inspect.isgeneratorfunction(function) or inspect.isgeneratorfunction(call)
     waits = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
