@@ -206,12 +206,14 @@ async def test_a_plain_handler_keeps_its_place_until_its_thread_is_free(
     its own time runs. So that one is not received yet."""
     go = threading.Event()
     began: list[str] = []
+    settled: list[bool] = []
 
     @client.on("t", timeout=0.05, concurrency=1, prefetch=1)
     def handler(delivery: Delivery) -> None:
         began.append(delivery.timer_id)
         if delivery.timer_id == "a":
             go.wait(PATIENCE)
+            settled.append(delivery.settled)
 
     async with client:
         link = await relay.link()
@@ -221,6 +223,7 @@ async def test_a_plain_handler_keeps_its_place_until_its_thread_is_free(
         go.set()
         await link.settled("b")
     assert link.outcomes == {"a": pb.OUTCOME_NACK, "b": pb.OUTCOME_ACK}
+    assert settled == [True], "the thread can know that it was too slow"
 
 
 # ---------------------------------------------------------------------------- mistakes
