@@ -90,7 +90,7 @@ async def test_a_process_that_was_silent_is_believed_what_it_says_last(
     assert await worker.state() == "away"
 
 
-async def test_who_asks_at_the_same_time_shares_an_answer(
+async def test_callers_that_ask_at_the_same_time_share_an_answer(
     play: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Probes of a silent process would queue otherwise, each for its whole patience."""

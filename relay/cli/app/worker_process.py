@@ -104,8 +104,8 @@ class WorkerProcess:
                 os.kill(self._process.pid, number)
 
     async def state(self) -> str:
-        """Ask how it stands: `ready`, `starting`, `silent` if there is no answer in time, or `away`. Who asks
-        while a question is under way gets the same answer, so that nobody queues for a silent process."""
+        """Ask how it stands: `ready`, `starting`, `silent` if there is no answer in time, or `away`. Callers
+        that ask while a question is under way share its answer, so that none queues for a silent process."""
         if self._asked is None or self._asked.done():
             self._asked = asyncio.create_task(self._ask())
         return await asyncio.shield(self._asked)
