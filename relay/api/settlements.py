@@ -9,7 +9,7 @@ from google.protobuf.duration_pb2 import Duration
 from relay.api import times, translate
 from relay.core.dispatch import Dispatch
 from relay.core.errors import InvalidField
-from relay.core.instants import SECOND, micros
+from relay.core.instants import SECOND
 from relay.core.outcomes import ACKED, Ending
 from relay.core.policy import HandlerPolicy, RetryPolicy
 from relay.engine.delivery.session import Problem, Session
@@ -175,5 +175,5 @@ def _written(topic: str, policy: HandlerPolicy) -> pb.HandlerSettings:
 
 
 def _duration(seconds: float) -> Duration:
-    whole, rest = divmod(micros(seconds), SECOND)
+    whole, rest = divmod(round(seconds * SECOND), SECOND)
     return Duration(seconds=whole, nanos=rest * 1000)

@@ -118,12 +118,12 @@ class TopicPolicy:
 
     def narrowed(self, asked: HandlerPolicy) -> HandlerPolicy:
         """Return what holds of a handler's wishes: it may have fewer attempts and less time than the topic
-        allows, and any back-off."""
+        allows, which without renewals is its `lease_ttl`, and any back-off."""
         attempts = [most for most in (asked.max_attempts, self.retry.max_attempts) if most]
         return HandlerPolicy(
             max_attempts=min(attempts) if asked.max_attempts else 0,
             backoff=asked.backoff,
-            timeout=min(asked.timeout, self.delivery_timeout),
+            timeout=min(asked.timeout, self.lifetime),
         )
 
     @property

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from functools import partial
 from typing import Any
 
+from relay.client.handling.delivery import Delivery
 from relay.client.handling.handlers import Handler, Handlers
 
 
@@ -16,30 +16,28 @@ def put_around(
     plain: Callable[[], AbstractContextManager[Any]],
     on_loop: Callable[[], AbstractAsyncContextManager[Any]],
 ) -> None:
-    """Enter a context around each handler that is registered: `plain` in the thread of a plain one, `on_loop`
-    around an async one.
+    """Enter a context around each handler that is registered, and around its dependencies: `plain` in the
+    thread of a plain one, `on_loop` around an async one.
 
     Middleware would not do: it runs on the event loop, and what these contexts hold belongs to a thread. Call
     it once, before deliveries begin.
     """
     for topic, known in handlers.registrations.items():
-        made = _async(known.handler, on_loop) if known.is_async else _plain(known.handler, plain)
-        handlers.registrations[topic] = dataclasses.replace(known, handler=made)
+        around = partial(_async, context=on_loop) if known.is_async else partial(_plain, context=plain)
+        handlers.registrations[topic] = known.within(around)
 
 
-def _plain(handler: Handler, context: Callable[[], AbstractContextManager[Any]]) -> Handler:
-    @functools.wraps(handler)
-    def call(*arguments: Any) -> Any:
+def _plain(call: Handler, context: Callable[[], AbstractContextManager[Any]]) -> Handler:
+    def within(delivery: Delivery) -> Any:
         with context():
-            return handler(*arguments)
+            return call(delivery)
 
-    return call
+    return within
 
 
-def _async(handler: Handler, context: Callable[[], AbstractAsyncContextManager[Any]]) -> Handler:
-    @functools.wraps(handler)
-    async def call(*arguments: Any) -> Any:
+def _async(call: Handler, context: Callable[[], AbstractAsyncContextManager[Any]]) -> Handler:
+    async def within(delivery: Delivery) -> Any:
         async with context():
-            return await handler(*arguments)
+            return await call(delivery)
 
-    return call
+    return within

@@ -17,7 +17,14 @@ from contextlib import asynccontextmanager
 from flask import Flask, current_app
 from flask.typing import ResponseReturnValue
 
-from relay.client import RelayClient, ResourceExhausted, SyncRelayClient, Unavailable, UsageError
+from relay.client import (
+    DeadlineExceeded,
+    RelayClient,
+    ResourceExhausted,
+    SyncRelayClient,
+    Unavailable,
+    UsageError,
+)
 from relay.frameworks.around import put_around
 
 EXTENSION = "relay"
@@ -28,14 +35,14 @@ def mount(app: Flask, timers: SyncRelayClient, handlers: RelayClient | None = No
     """Give an application its client: views get it by `relay_client()`, also where the application comes from
     a factory.
 
-    A call that ends as `Unavailable` or `ResourceExhausted` answers the request with 503, unless the view or
-    another error handler takes care of it. With `handlers`, the command `flask handle-timers` runs those of
-    that client, each delivery within an application context: extensions tear down after each, as after a
-    request.
+    A call that ends as `Unavailable`, `DeadlineExceeded` or `ResourceExhausted` answers the request with 503,
+    unless the view or another error handler takes care of it. With `handlers`, the command
+    `flask handle-timers` runs those of that client, each delivery within an application context: extensions
+    tear down after each, as after a request.
     """
     app.extensions[EXTENSION] = timers
-    app.register_error_handler(Unavailable, _unavailable)
-    app.register_error_handler(ResourceExhausted, _unavailable)
+    for error in (Unavailable, DeadlineExceeded, ResourceExhausted):
+        app.register_error_handler(error, _unavailable)
     if handlers is not None:
 
         @app.cli.command("handle-timers")

@@ -1,4 +1,4 @@
-"""`relay app check`: what it shows, and what it warns of."""
+"""`relay app check`: what it shows, and what it warns of; and what `relay app run` refuses."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def sweep(delivery): ...
 """
 
 BLOCKS = """
-import subprocess as processes, time
+import os, psycopg, subprocess as processes, time
 from time import sleep
 from relay.client import RelayClient
 
@@ -49,6 +49,26 @@ async def a(delivery):
     processes.run(["true"])
     with open("x"):
         pass
+    os.system("true")
+    psycopg.connect("")
+"""
+
+PROXIES = """
+from relay.client import RelayClient
+
+class Proxy:
+    def __getattr__(self, name):
+        raise RuntimeError("working outside of application context")
+    @property
+    def __class__(self):
+        raise RuntimeError("not configured")
+
+client, current_app, db = RelayClient(), Proxy(), Proxy()
+
+@client.on("a")
+async def a(delivery):
+    current_app.logger.info("working")
+    db()
 """
 
 
@@ -98,7 +118,15 @@ def test_an_async_handler_that_blocks_is_warned_of(here: Path) -> None:
         "relay: checked_blocks.a: line 11: time.sleep",
         "relay: checked_blocks.a: line 12: subprocess.run",
         "relay: checked_blocks.a: line 13: open",
+        "relay: checked_blocks.a: line 15: os.system",
+        "relay: checked_blocks.a: line 16: psycopg.connection.Connection.connect",
     ]
+
+
+def test_what_a_handler_names_is_not_touched(here: Path) -> None:
+    """Proxies such as Flask's `current_app` and Django's `settings` raise where no application is."""
+    (here / "checked_proxies.py").write_text(PROXIES, encoding="utf-8")
+    assert (check("checked_proxies").exit_code, check("checked_proxies").stderr) == (0, "")
 
 
 @pytest.mark.parametrize(
@@ -113,5 +141,20 @@ def test_what_can_t_be_checked_is_bad_input(here: Path, name: str, module: str, 
     """Each module has a name of its own: Python imports a name once."""
     (here / f"{name}.py").write_text(module, encoding="utf-8")
     done = check(name)
+    assert done.exit_code == 2
+    assert words in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("--log-format", "xml", "--log-format: give json, text or auto"),
+        ("--http", "7470", "--http: give HOST:PORT"),
+        ("--http", "localhost:70000", "--http: give HOST:PORT"),
+        ("--processes", "0", "--processes"),
+    ],
+)
+def test_nothing_is_run_with_an_option_that_is_wrong(option: str, value: str, words: str) -> None:
+    done = CliRunner().invoke(app, ["app", "run", "nowhere", option, value], prog_name="relay")
     assert done.exit_code == 2
     assert words in done.stderr

@@ -51,6 +51,15 @@ def get_plain(delivery: Delivery) -> Iterator[Session]:
     steps.append("closed")
 
 
+class Orders:
+    """Made by its class; what its objects do when they are called is nobody's business."""
+
+    def __init__(self, session: Opened) -> None:
+        self.name = session.name
+
+    async def __call__(self) -> None: ...
+
+
 async def run_one(relay: InMemoryRelay, payload: bytes = b"{}") -> Any:
     await relay.client.schedule("t", payload, delay=0, timer_id="a")
     (delivered,) = await relay.run_due()
@@ -72,6 +81,17 @@ async def test_a_handler_gets_the_value_the_delivery_and_what_it_depends_on() ->
 
         assert (await run_one(relay, b'{"n": 1}')).outcome is Outcome.ACK
     assert steps == ["made for a", "orders of a, {'n': 1}, a, a", "committed", "closed"]
+
+
+async def test_a_class_makes_what_it_is() -> None:
+    async with InMemoryRelay() as relay:
+
+        @relay.client.on("t")
+        async def handler(orders: Annotated[Orders, Depends(Orders)]) -> None:
+            steps.append(orders.name)
+
+        assert (await run_one(relay)).outcome is Outcome.ACK
+    assert steps == ["made for a", "a", "committed", "closed"]
 
 
 async def test_a_handler_that_fails_tells_its_dependencies() -> None:
@@ -107,6 +127,42 @@ async def test_a_dependency_can_t_make_a_failure_a_success(is_async: bool) -> No
 
     async with InMemoryRelay() as relay:
         relay.client.on("t")(handler if is_async else plain)
+        delivered = await run_one(relay)
+    assert (delivered.outcome, delivered.reason, steps) == (Outcome.NACK, "OSError", ["swallowed"])
+
+
+async def opens_never(_: Annotated[None, Depends(swallows)]) -> AsyncIterator[None]:
+    raise OSError
+    yield
+
+
+async def commits_never(_: Annotated[None, Depends(swallows)]) -> AsyncIterator[None]:
+    yield
+    raise OSError
+
+
+def opens_never_here(_: Annotated[None, Depends(swallows)]) -> Iterator[None]:
+    raise OSError
+    yield
+
+
+def commits_never_here(_: Annotated[None, Depends(swallows)]) -> Iterator[None]:
+    yield
+    raise OSError
+
+
+@pytest.mark.parametrize("function", [opens_never, commits_never, opens_never_here, commits_never_here])
+async def test_nor_the_failure_of_another_dependency(function: Callable[..., Any]) -> None:
+    """The one around it sees the failure, and swallows it."""
+
+    def plain(_: Any) -> None: ...
+
+    async def handler(_: Any) -> None: ...
+
+    chosen = plain if function.__name__.endswith("here") else handler
+    chosen.__annotations__["_"] = Annotated[None, Depends(function)]
+    async with InMemoryRelay() as relay:
+        relay.client.on("t")(chosen)
         delivered = await run_one(relay)
     assert (delivered.outcome, delivered.reason, steps) == (Outcome.NACK, "OSError", ["swallowed"])
 

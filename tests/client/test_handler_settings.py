@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 from datetime import timedelta
@@ -143,27 +144,47 @@ async def test_a_handler_has_its_time(relay: ScriptedRelay, client: RelayClient)
     assert ended == ["a"]
 
 
-async def test_extend_begins_its_time_again(relay: ScriptedRelay, client: RelayClient) -> None:
-    """The handler takes its time once before EXTEND and is cancelled after it, not before."""
-    loop = asyncio.get_running_loop()
-    began: list[float] = []
+async def test_a_handler_that_swallows_its_end_has_failed(relay: ScriptedRelay, client: RelayClient) -> None:
+    """It was cut off somewhere, and returns as if all was done."""
 
-    @client.on("t", timeout=1.0)
-    async def handler(delivery: Delivery) -> None:
-        began.append(loop.time())
-        await asyncio.sleep(0.5)
-        await delivery.extend()
-        began.append(loop.time())
-        try:
+    @client.on("t", timeout=0.05)
+    async def handler(_: Delivery) -> None:
+        with contextlib.suppress(asyncio.CancelledError):
             await asyncio.Event().wait()
-        finally:
-            began.append(loop.time())
 
     async with client:
         link = await relay.link()
         await link.deliver("a")
         await link.settled("a")
-    assert began[2] - began[1] >= 0.999, "a whole second from EXTEND on"
+    (said,) = link.settlements
+    assert (said.outcome, said.reason) == (pb.OUTCOME_NACK, "no end within 0.05 s")
+
+
+async def test_extend_begins_its_time_again(
+    relay: ScriptedRelay, client: RelayClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a clock of its own: two thirds of the time pass before EXTEND and two thirds behind it."""
+    loop, passed = asyncio.get_running_loop(), [0.0]
+    real = loop.time
+    monkeypatch.setattr(loop, "time", lambda: real() + passed[0])
+    steps: list[str] = []
+
+    @client.on("t", timeout=30.0)
+    async def handler(delivery: Delivery) -> None:
+        for step in ("before", "behind"):
+            passed[0] += 20.0
+            await asyncio.sleep(0.01)  # long enough for a timeout that is over
+            steps.append(step)
+            await delivery.extend()
+        passed[0] += 30.0
+        await asyncio.Event().wait()
+
+    async with client:
+        link = await relay.link()
+        await link.deliver("a")
+        await link.settled("a")
+    assert steps == ["before", "behind"]
+    assert link.outcomes == {"a": pb.OUTCOME_NACK}
 
 
 async def test_a_timeout_of_the_handlers_own_is_its_own(relay: ScriptedRelay, client: RelayClient) -> None:
@@ -185,12 +206,14 @@ async def test_a_plain_handler_keeps_its_place_until_its_thread_is_free(
     its own time runs. So that one is not received yet."""
     go = threading.Event()
     began: list[str] = []
+    settled: list[bool] = []
 
     @client.on("t", timeout=0.05, concurrency=1, prefetch=1)
     def handler(delivery: Delivery) -> None:
         began.append(delivery.timer_id)
         if delivery.timer_id == "a":
             go.wait(PATIENCE)
+            settled.append(delivery.settled)
 
     async with client:
         link = await relay.link()
@@ -200,6 +223,7 @@ async def test_a_plain_handler_keeps_its_place_until_its_thread_is_free(
         go.set()
         await link.settled("b")
     assert link.outcomes == {"a": pb.OUTCOME_NACK, "b": pb.OUTCOME_ACK}
+    assert settled == [True], "the thread can know that it was too slow"
 
 
 # ---------------------------------------------------------------------------- mistakes

@@ -190,12 +190,17 @@ def test_changed_files_replace_the_processes(stage: Stage, relay: Relay, start: 
     app = start("--reload")
     before = {worker.pid for worker in app.workers()}
 
-    def replaced() -> bool:
-        """Write again until it is seen: the watcher may not have begun yet."""
+    def seen() -> bool:
+        """Write again until it is seen, since the watcher may not have begun yet; and no longer, since each
+        change ends a process that has only begun to start."""
         app.write(SHOP.replace("VERSION", "SECOND"))
-        return before.isdisjoint(worker.pid for worker in app.workers()) and app.ready()
+        return "files have changed" in app.output()
 
-    eventually(replaced, "another process has the file")
+    eventually(seen, "the change is seen")
+    eventually(
+        lambda: app.ready() and before.isdisjoint(worker.pid for worker in app.workers()),
+        "another process has the file",
+    )
     app.write("1 +")
     eventually(lambda: "shop can't be imported, see above" in app.output(), "the mistake is said")
     assert app.running

@@ -40,6 +40,11 @@ async def test_a_topic_bounds_the_time() -> None:
     assert [policy.narrowed(HandlerPolicy(timeout=asked)).timeout for asked in (0.0, 4.0, 40.0)] == [0, 4, 10]
 
 
+async def test_a_lease_that_nobody_renews_bounds_it_too() -> None:
+    policy = TopicPolicy(delivery_timeout=600.0, lease_ttl=30.0, renew=False)
+    assert policy.narrowed(HandlerPolicy(timeout=40.0)).timeout == 30.0
+
+
 async def test_the_last_attempt_that_a_handler_allows_is_the_last(world: World) -> None:
     """Its own back-off lies before it, and the topic's policy would have allowed two more."""
     await world.put("a")

@@ -87,6 +87,22 @@ def test_a_refused_stream_leaves_the_server_and_is_no_longer_ready(daemon: Relay
         assert not client.ready()
 
 
+def test_nor_is_a_server_whose_recurrence_is_refused(daemon: Relay) -> None:
+    client = RelayClient(daemon.target)
+
+    @client.every(0.01, topic="fastapi-too-often")
+    async def handle(_: Delivery) -> None: ...
+
+    with TestClient(application(client)):
+        runtime = client._runtime
+        assert runtime is not None
+        eventually(lambda: runtime.refusal, "the relay has refused it")
+        eventually(
+            lambda: all(each.opened.is_set() for each in runtime._streams.values()), "its stream is open"
+        )
+        assert not client.ready()
+
+
 def test_without_its_lifespan_the_error_says_what_to_do() -> None:
     with pytest.raises(UsageError, match="with TestClient"):
         TestClient(application(RelayClient())).post("/remind/1")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from flask import Flask
 
-from relay.client import ResourceExhausted, SyncRelayClient, Unavailable, UsageError
+from relay.client import DeadlineExceeded, ResourceExhausted, SyncRelayClient, Unavailable, UsageError
 from relay.client.testing import SyncInMemoryRelay
 from relay.frameworks.flask import mount, relay_client
 from tests.servers import free_port
@@ -44,6 +44,13 @@ def torn_down(error: BaseException | None) -> None:
 """
 
 
+ERRORS = {
+    "away": Unavailable("nobody listens"),
+    "silent": DeadlineExceeded("no answer"),  # a machine that is gone refuses nothing
+    "full": ResourceExhausted("the topic is full", retry_after=2.6),
+}
+
+
 def served(timers: SyncRelayClient) -> Flask:
     app = Flask("views")
     mount(app, timers)
@@ -53,9 +60,9 @@ def served(timers: SyncRelayClient) -> Flask:
         timer = relay_client().schedule("flask", b"", delay=60, timer_id=f"order-{number}", timeout=0.05)
         return timer.timer_id
 
-    @app.post("/full")
-    def full() -> str:
-        raise ResourceExhausted("the topic is full", retry_after=2.6)
+    @app.post("/raise/<kind>")
+    def fail(kind: str) -> str:
+        raise ERRORS[kind]
 
     return app
 
@@ -72,7 +79,8 @@ def test_a_relay_that_is_away_is_503_and_a_pause_that_it_asks_for_a_header() -> 
         http = served(timers).test_client()
         answer = http.post("/remind/7")
         assert (answer.status_code, "Retry-After" in answer.headers) == (503, False)
-        answer = http.post("/full")
+        assert [http.post(f"/raise/{kind}").status_code for kind in ERRORS] == [503, 503, 503]
+        answer = http.post("/raise/full")
         assert (answer.status_code, answer.headers["Retry-After"]) == (503, "3")
 
 
@@ -80,7 +88,7 @@ def test_an_application_may_answer_otherwise() -> None:
     with SyncRelayClient(f"127.0.0.1:{free_port()}") as timers:
         app = served(timers)
         app.register_error_handler(Unavailable, lambda _: ("later", 418))
-        assert app.test_client().post("/remind/7").status_code == 418
+        assert app.test_client().post("/raise/away").status_code == 418
 
 
 def test_without_a_client_the_error_says_what_to_do() -> None:

@@ -23,8 +23,8 @@ async def answer(relay: Served, *asked: pb.HandlerSettings) -> list[pb.HandlerSe
 async def test_the_answer_says_what_holds(relay: Served) -> None:
     """Fewer attempts and less time than the topic's hold as asked for; more are narrowed."""
     relay.tune("t", delivery_timeout=30.0, retry=RetryPolicy(max_attempts=5))
-    half = Duration(nanos=500_000_000)
-    less = pb.HandlerSettings(topic="t", max_attempts=2, backoff=BACKOFF, timeout=half)
+    odd = Duration(seconds=8, nanos=300_000_000)  # no double has this many seconds exactly
+    less = pb.HandlerSettings(topic="t", max_attempts=2, backoff=BACKOFF, timeout=odd)
     assert await answer(relay, less) == [less]
     more = pb.HandlerSettings(topic="t", max_attempts=9, timeout=Duration(seconds=31))
     held = pb.HandlerSettings(topic="t", max_attempts=5, timeout=Duration(seconds=30))

@@ -6,6 +6,7 @@ import ast
 import inspect
 import textwrap
 from collections.abc import Callable, Iterator
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 BLOCKING = frozenset(
@@ -30,10 +31,13 @@ BLOCKING = frozenset(
         "urllib.request.urlopen",
         "httpx.get",
         "httpx.post",
-        "psycopg.Connection.connect",
+        "psycopg.connection.Connection.connect",
     }
 )
 """What waits for something else while the event loop waits for it."""
+
+_HOLDERS = (ModuleType, type)
+_CALLED = (FunctionType, BuiltinFunctionType, MethodType, type)
 
 
 def blocking_calls(handler: Callable[..., Any]) -> Iterator[tuple[int, str]]:
@@ -73,9 +77,11 @@ def _name(called: ast.expr, names: dict[str, Any]) -> str:
         return "open"
     found = names.get(called.id)
     for part in reversed(path):
-        found = getattr(found, part, None)
-    if found is None:
+        # Nothing is read of other objects: a proxy such as Flask's `current_app` raises, and some open what
+        # they stand for.
+        found = getattr(found, part, None) if issubclass(type(found), _HOLDERS) else None
+    if not issubclass(type(found), _CALLED):
         return ""
     module = getattr(found, "__module__", "") or ""
     own = getattr(found, "__qualname__", "")
-    return f"{module}.{own}".removeprefix("builtins.")
+    return f"{'os' if module == 'posix' else module}.{own}".removeprefix("builtins.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import threading
 from collections.abc import Iterable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -109,7 +110,10 @@ def serve(probes: AppProbes, host: str, port: int) -> ThreadingHTTPServer:
         def log_message(self, *_: object) -> None:
             """Log nothing: probes come every few seconds."""
 
-    server = ThreadingHTTPServer((host, port), Handler)
+    class Server(ThreadingHTTPServer):
+        address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+
+    server = Server((host, port), Handler)
     threading.Thread(target=server.serve_forever, name="probes", daemon=True).start()
     return server
 

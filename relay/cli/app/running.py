@@ -25,14 +25,16 @@ def run(
     application: str, processes: int, concurrency: int | None, reload: bool, http: str, log_format: str
 ) -> None:
     """Run the processes and exit with the code that they deserve."""
+    if log_format not in ("json", "text", "auto"):
+        fail("--log-format: give json, text or auto", BAD_INPUT)
     arguments = [application, "--log-format", log_format]
     if concurrency is not None:
         arguments += ["--concurrency", str(concurrency)]
-    changes = _changes() if reload else None
+    address, changes = _address(http), _changes() if reload else None
     set_up(log_format, None)
     logging.getLogger("watchfiles").setLevel(logging.WARNING)
     workers = [WorkerProcess(number + 1, arguments) for number in range(processes)]
-    raise typer.Exit(asyncio.run(_run(workers, changes, _address(http))))
+    raise typer.Exit(asyncio.run(_run(workers, changes, address)))
 
 
 async def _run(

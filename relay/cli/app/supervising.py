@@ -32,6 +32,7 @@ class Supervisor:  # see 0130
         """How often a process was started because one had ended by itself."""
         self.stopping = asyncio.Event()
         self._code = OK
+        self._signalled = False
         self._reloads = False
         self._changed = asyncio.Event()
         self._replaced: set[WorkerProcess] = set()
@@ -57,22 +58,21 @@ class Supervisor:  # see 0130
         return self._code
 
     def _on_signal(self) -> None:
-        if self.stopping.is_set():
+        if self._signalled:
             _log.warning("a second signal: handlers are cut off")
             self._code = FAILURE
-            self._signal_all(signal.SIGKILL)
+            for worker in self.workers:
+                worker.kill()
         else:
+            self._signalled = True
             _log.info("draining: handlers that run may end")
             self._stop()
 
     def _stop(self, code: int = OK) -> None:
         self._code = self._code or code
         self.stopping.set()
-        self._signal_all(signal.SIGTERM)
-
-    def _signal_all(self, number: signal.Signals) -> None:
         for worker in self.workers:
-            worker.signal(number)
+            worker.stop()
 
     async def _keep(self, worker: WorkerProcess) -> None:
         """Run one process after the other."""
@@ -80,10 +80,7 @@ class Supervisor:  # see 0130
         pause = FIRST_PAUSE
         while not self.stopping.is_set():
             began = loop.time()
-            await worker.start()
-            if self.stopping.is_set():  # the signal came before there was a process
-                worker.signal(signal.SIGTERM)
-            code = await worker.wait()
+            code = await self._run_one(worker)
             if self.stopping.is_set():
                 break
             if worker in self._replaced:
@@ -108,6 +105,17 @@ class Supervisor:  # see 0130
             pause = min(2 * pause, LONGEST_PAUSE)
             await self._until_changed(wait)
 
+    async def _run_one(self, worker: WorkerProcess) -> int:
+        """Run one process, and return its exit code."""
+        try:
+            await worker.start()
+        except OSError as error:  # no memory, perhaps; the other processes go on
+            _log.error("worker %d can't be started: %s", worker.number, error)
+            return FAILURE
+        if self.stopping.is_set():  # the signal came before there was a process
+            worker.stop()
+        return await worker.wait()
+
     async def _until_changed(self, seconds: float | None) -> None:
         """Wait for this long, or for as long as it takes, but not beyond a change of files or the stop."""
         self._changed.clear()
@@ -119,12 +127,15 @@ class Supervisor:  # see 0130
                 wait.cancel()
 
     async def _reload(self, changes: Callable[[], AsyncIterator[object]]) -> None:
-        async for _ in changes():
-            _log.info("files have changed; the workers are replaced")
-            self._changed.set()
-            running = [worker for worker in self.workers if worker.running]
-            self._replaced.update(running)
-            await asyncio.gather(*(worker.end(RELOAD_PATIENCE) for worker in running))
+        try:
+            async for _ in changes():
+                _log.info("files have changed; the workers are replaced")
+                self._changed.set()
+                running = [worker for worker in self.workers if worker.running]
+                self._replaced.update(running)
+                await asyncio.gather(*(worker.end(RELOAD_PATIENCE) for worker in running))
+        except Exception:  # noqa: BLE001 (whatever it is, the workers go on)
+            _log.exception("files are not watched any more")
 
 
 def _named(code: int) -> str:

@@ -33,18 +33,28 @@ class WorkerProcess:
         self._latest: dict[str, TopicCounts] = {}
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
-        self._asking = asyncio.Lock()
+        self._told: asyncio.subprocess.Process | None = None
+        """The process that was sent SIGTERM."""
+        self._reading = asyncio.Lock()
+        self._asked: asyncio.Task[str] | None = None
+        self._unanswered = 0
+        """How many questions it has still to answer: the answer to the last one is how it stands."""
 
     async def start(self) -> None:
-        """Start the process; `wait` must follow."""
+        """Start the process; `wait` must follow. Raises `OSError`."""
         ours, theirs = socket.socketpair()
         with theirs:
             command = ["-m", "relay.worker", *self._arguments]
             command += ["--number", str(self.number), "--control", str(theirs.fileno())]
-            # A session of its own: Ctrl-C in a terminal would reach it beside the signal that it is sent.
-            self._process = await asyncio.create_subprocess_exec(
-                sys.executable, *command, pass_fds=[theirs.fileno()], start_new_session=True
-            )
+            try:
+                # A session of its own: Ctrl-C in a terminal would reach it beside the signal that it is sent.
+                self._process = await asyncio.create_subprocess_exec(
+                    sys.executable, *command, pass_fds=[theirs.fileno()], start_new_session=True
+                )
+            except BaseException:
+                ours.close()
+                raise
+        self._unanswered = 0
         self._reader, self._writer = await asyncio.open_connection(sock=ours, limit=1 << 24)
 
     async def wait(self) -> int:
@@ -65,7 +75,7 @@ class WorkerProcess:
         process = self._process
         if process is None:
             return
-        self.signal(signal.SIGTERM)
+        self.stop()
         try:
             async with asyncio.timeout(patience):
                 await process.wait()
@@ -78,27 +88,47 @@ class WorkerProcess:
         """Whether there is a process."""
         return self._process is not None
 
-    def signal(self, number: signal.Signals) -> None:
-        """Send a signal, if there is a process."""
+    def stop(self) -> None:
+        """Let its handlers end, if there is a process. It is told once: a second SIGTERM would kill it."""
+        if self._told is not self._process:
+            self._told = self._process
+            self._signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End the process at once, if there is one."""
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: signal.Signals) -> None:
         if self._process is not None and self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._process.pid, number)
 
     async def state(self) -> str:
-        """Ask how it stands: `ready`, `starting`, `silent` if there is no answer in time, or `away`."""
-        async with self._asking:
+        """Ask how it stands: `ready`, `starting`, `silent` if there is no answer in time, or `away`. Callers
+        that ask while a question is under way share its answer, so that none queues for a silent process."""
+        if self._asked is None or self._asked.done():
+            self._asked = asyncio.create_task(self._ask())
+        return await asyncio.shield(self._asked)
+
+    async def _ask(self) -> str:
+        async with self._reading:
             if self._reader is None or self._writer is None:
                 return "away"
+            self._unanswered += 1
+            said = "away"
             try:
                 async with asyncio.timeout(ANSWER):
                     self._writer.write(b"\n")
                     await self._writer.drain()
-                    answer = await self._reader.readline()
+                    # What it answers to questions of before comes first, if it was silent then.
+                    while self._unanswered:
+                        said = self._heard(await self._reader.readline())
+                        self._unanswered -= 1
             except TimeoutError:
                 return "silent"
             except OSError:
                 return "away"
-            return self._heard(answer)
+            return said
 
     @property
     def counts(self) -> dict[str, TopicCounts]:
@@ -114,7 +144,7 @@ class WorkerProcess:
 
     async def _hear_last_words(self) -> None:
         """Read to the end of what it has said: its last line has all that it did."""
-        async with self._asking:
+        async with self._reading:
             assert self._reader is not None
             with contextlib.suppress(TimeoutError, OSError):
                 async with asyncio.timeout(FAREWELL):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -13,6 +14,8 @@ from relay.client.handling.signatures import Depends, depends_of, hints_of, is_d
 
 _Made: TypeAlias = dict[Callable[..., Any], Any]
 """The values of one delivery by their functions."""
+
+_Stack: TypeAlias = contextlib.ExitStack | contextlib.AsyncExitStack
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +38,10 @@ class Dependency:
                 made[self.function] = await value if self.is_async else value
             elif self.is_async:
                 value = contextlib.asynccontextmanager(self.function)(*wanted)
-                made[self.function] = await stack.enter_async_context(value)
+                made[self.function] = await value.__aenter__()
+                stack.push_async_exit(_closing_async(value))
             else:
-                value = contextlib.contextmanager(self.function)(*wanted)
-                made[self.function] = stack.enter_context(value)
+                made[self.function] = _entered(contextlib.contextmanager(self.function)(*wanted), stack)
         return made[self.function]
 
     def make_here(self, delivery: Delivery, made: _Made, stack: contextlib.ExitStack) -> Any:
@@ -48,11 +51,27 @@ class Dependency:
                 delivery if each is None else each.make_here(delivery, made, stack) for each in self.needs
             ]
             if self.yields:
-                value = contextlib.contextmanager(self.function)(*wanted)
-                made[self.function] = stack.enter_context(value)
+                made[self.function] = _entered(contextlib.contextmanager(self.function)(*wanted), stack)
             else:
                 made[self.function] = self.function(*wanted)
         return made[self.function]
+
+
+def _entered(value: AbstractContextManager[Any], stack: _Stack) -> Any:
+    made = value.__enter__()
+
+    def close(*failure: Any) -> None:
+        value.__exit__(*failure)  # what it returns is dropped: see `with_dependencies`
+
+    stack.push(close)
+    return made
+
+
+def _closing_async(value: AbstractAsyncContextManager[Any]) -> Callable[..., Awaitable[None]]:
+    async def close(*failure: Any) -> None:
+        await value.__aexit__(*failure)
+
+    return close
 
 
 def dependency_of(
@@ -66,7 +85,8 @@ def dependency_of(
     name = f"dependency {getattr(function, '__name__', type(function).__name__)}"
     if function in above:
         raise wrong(who, f"{name} needs itself; break the circle")
-    call = getattr(function, "__call__", None)  # noqa: B004 (the method is wanted)
+    # The method of an object; that of a class is for the objects that it makes.
+    call = None if inspect.isclass(function) else getattr(function, "__call__", None)  # noqa: B004
     yields_async = inspect.isasyncgenfunction(function) or inspect.isasyncgenfunction(call)
     yields = inspect.isgeneratorfunction(function) or inspect.isgeneratorfunction(call)
     waits = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
@@ -90,22 +110,19 @@ def dependency_of(
 def with_dependencies(
     handler: Callable[..., Awaitable[Any]], fill: Callable[[Delivery], list[Any]]
 ) -> Callable[[Delivery], Awaitable[Any]]:
-    """Return what calls an async handler with what `fill` returns, dependencies made."""
+    """Return what calls an async handler with what `fill` returns, dependencies made.
+
+    No dependency can swallow an exception, of the handler or of another one that fails to open or to close:
+    the delivery would count as done.
+    """
 
     async def call(delivery: Delivery) -> Any:
         wanted, made = fill(delivery), {}  # type: list[Any], _Made
-        failure: BaseException | None = None
         async with contextlib.AsyncExitStack() as stack:
             for place, each in enumerate(wanted):
                 if isinstance(each, Dependency):
                     wanted[place] = await each.make(delivery, made, stack)
-            try:
-                return await handler(*wanted)
-            except BaseException as error:
-                failure = error
-                raise
-        assert failure is not None
-        raise failure  # a dependency has swallowed it, but the handler has failed
+            return await handler(*wanted)
 
     return call
 
@@ -117,17 +134,10 @@ def with_dependencies_here(
 
     def call(delivery: Delivery) -> Any:
         wanted, made = fill(delivery), {}  # type: list[Any], _Made
-        failure: BaseException | None = None
         with contextlib.ExitStack() as stack:
             for place, each in enumerate(wanted):
                 if isinstance(each, Dependency):
                     wanted[place] = each.make_here(delivery, made, stack)
-            try:
-                return handler(*wanted)
-            except BaseException as error:
-                failure = error
-                raise
-        assert failure is not None
-        raise failure
+            return handler(*wanted)
 
     return call

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -94,6 +95,13 @@ class Registration:
         call = self.handler if wanted is None else wanted.around(self.handler, is_async=self.is_async)
         object.__setattr__(self, "call", call)
         object.__setattr__(self, "payload", self.schema if wanted is None else wanted.schema or self.schema)
+
+    def within(self, wrap: Callable[[Handler], Handler]) -> Registration:
+        """Return the same with something around what is called with each delivery: the handler and its
+        dependencies, which it outlives."""
+        wrapped = copy.copy(self)
+        object.__setattr__(wrapped, "call", wrap(self.call))
+        return wrapped
 
     @property
     def is_async(self) -> bool:

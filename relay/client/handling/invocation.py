@@ -127,9 +127,10 @@ class Invocation:
         except TimeoutError:
             if not limit.expired():
                 raise  # the handler's own
-            raise _TooSlow(f"no end within {seconds:g} s") from None
         finally:
             lease.on_extend = None
+        if limit.expired():  # also where the handler has swallowed its cancellation, and returned halfway
+            raise _TooSlow(f"no end within {seconds:g} s")
 
     def close(self) -> None:
         """Let the threads end, without waiting for one that still runs."""

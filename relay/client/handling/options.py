@@ -110,7 +110,7 @@ def shortfall(asked: pb.HandlerSettings, answered: pb.Opened) -> str:
         said.append(f"max_attempts is {held.max_attempts}, as the topic's settings have it")
     if held.timeout != asked.timeout:
         seconds = held.timeout.seconds + held.timeout.nanos / 1e9
-        said.append(f"timeout is {seconds:g} s, the topic's delivery_timeout")
+        said.append(f"timeout is {seconds:g} s, as the topic's settings have it")
     return "; ".join(said)
 
 

@@ -93,6 +93,8 @@ def _names(handler: Any) -> dict[str, Any]:
     while isinstance(handler, functools.partial):
         handler = handler.func
     found = inspect.unwrap(handler)
+    if inspect.isclass(found):
+        found = inspect.unwrap(found.__init__)
     if not hasattr(found, "__globals__"):
         found = type(found).__call__ if not hasattr(found, "__func__") else found.__func__
     names: dict[str, Any] = getattr(found, "__globals__", {})

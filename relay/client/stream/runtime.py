@@ -51,7 +51,10 @@ class Runtime:
 
     def ready(self) -> bool:
         """Whether all streams are open and all recurrences declared."""
-        declared = self._declaring is None or self._declaring.done()
+        declaring = self._declaring
+        declared = declaring is None or (
+            declaring.done() and not declaring.cancelled() and declaring.exception() is None
+        )
         return declared and all(each.opened.is_set() for each in self._streams.values())
 
     async def wait_ready(self, timeout: float | None) -> None:

@@ -40,8 +40,9 @@ class RelayProcess:
         for tries_left in reversed(range(TRIES)):
             try:
                 self._start()
-            except RuntimeError:
-                if not tries_left:
+            except BaseException as error:
+                self.__exit__(None, None, None)
+                if not isinstance(error, RuntimeError) or not tries_left:
                     raise
             else:
                 break
@@ -75,7 +76,6 @@ class RelayProcess:
             while b"relay dev: gRPC on" not in (said := log.read_bytes()):
                 ended = self._process.poll() is not None
                 if ended or time.monotonic() > deadline:
-                    self.__exit__(None, None, None)
                     why = "ended" if ended else f"does not listen after {START_TIMEOUT:g} s"
                     raise RuntimeError(
                         f"the relay of the tests {why}: {said.decode(errors='replace')[-2000:]}"
