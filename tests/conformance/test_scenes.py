@@ -54,7 +54,7 @@ FAULTS = {
         "an outcome came with a token that belongs to no delivery",
     ),
     "dials-once": ("lost-connection", "the client ended by itself"),
-    "no-pause": ("back-off", "6 tries came within"),
+    "no-pause": ("back-off", "7 tries came within"),
     "strict-fields": ("unknown-fields", "."),
     "strict-kinds": ("unknown-kinds", "."),
     "strict-reasons": ("unknown-reasons", "."),
@@ -104,6 +104,12 @@ def test_a_fault_is_found(fault: str) -> None:
     (verdict,) = judged(raw(fault), [BY_NAME[name]], patience).values()
     assert verdict.grade is Grade.FAILED
     assert re.match(found, verdict.found), verdict.found
+
+
+def test_a_client_that_ends_without_a_call_passes_no_scene() -> None:
+    """Not even those that wait for its end."""
+    verdicts = judged((sys.executable, "-c", "raise SystemExit(1)"), SCENES, 60.0)
+    assert {each.grade for each in verdicts.values()} == {Grade.FAILED}
 
 
 def test_each_scene_can_be_failed() -> None:
