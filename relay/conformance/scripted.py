@@ -40,7 +40,7 @@ class ScriptedRelay:
     def __init__(self, watched: Observed) -> None:
         self._watched = watched
         self._server: grpc.aio.Server | None = None
-        # Bound, and not listening: nobody else gets the port, and who dials while it is stopped is refused.
+        # Bound, and not listening: nobody else gets the port, and a client that dials meanwhile is refused.
         self._place = socket.socket()
         self._place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         self._place.bind(("127.0.0.1", 0))

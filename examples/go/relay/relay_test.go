@@ -114,7 +114,7 @@ func TestWhenToTryAgain(t *testing.T) {
 	}
 }
 
-// Who cancels a call hears of it once it can't act any more.
+// A caller that cancels a call hears of it once the call can't act any more.
 func TestACancelledCallIsOverBeforeItsCallerIsTold(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	p, calls, began := &Producer{timeout: time.Minute}, 0, time.Now()
