@@ -115,7 +115,10 @@ def check_metadata(*archives: Path) -> None:
 
 
 def pythons() -> list[Path]:
-    """Each Python that Relay is for, and that is found: on PATH, or where pyenv keeps them."""
+    """Each Python that Relay is for, and that is found: on PATH, or where pyenv keeps them.
+
+    Raises NotReady if there is none: nothing would be checked.
+    """
     found = []
     for each in PYTHONS:
         on_path = shutil.which(f"python{each}")
@@ -129,6 +132,8 @@ def pythons() -> list[Path]:
             if told.stdout.strip() == each:
                 found.append(place)
                 break
+    if not found:
+        raise NotReady(f"none of Python {', '.join(PYTHONS)} is found, on PATH as python3.N or in ~/.pyenv")
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -34,12 +35,16 @@ ScheduleAnswer = Callable[[ScheduleTry], Awaitable[timers.ScheduleResponse]]
 
 
 class ScriptedRelay:
-    """Both services on a port of 127.0.0.1, which stays the same when it is stopped and started again."""
+    """Both services on a port of 127.0.0.1, which stays its own while it is stopped, until `close`."""
 
     def __init__(self, watched: Observed) -> None:
         self._watched = watched
         self._server: grpc.aio.Server | None = None
-        self._port = 0
+        # Bound, and not listening: nobody else gets the port, and a client that dials meanwhile is refused.
+        self._place = socket.socket()
+        self._place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        self._place.bind(("127.0.0.1", 0))
+        self._port: int = self._place.getsockname()[1]
         self.streams: list[ServedStream] = []
         self.arrivals: list[float] = []
         """When each stream came, in seconds of the monotonic clock."""
@@ -56,7 +61,7 @@ class ScriptedRelay:
 
     async def start(self) -> None:
         """Listen."""
-        server = grpc.aio.server(options=[("grpc.so_reuseport", 0), ("grpc.max_send_message_length", -1)])
+        server = grpc.aio.server(options=[("grpc.so_reuseport", 1), ("grpc.max_send_message_length", -1)])
         server.add_generic_rpc_handlers(
             (
                 grpc.method_handlers_generic_handler(
@@ -79,7 +84,7 @@ class ScriptedRelay:
                 ),
             )
         )
-        self._port = server.add_insecure_port(self.target)
+        server.add_insecure_port(self.target)
         await server.start()
         self._server = server
 
@@ -91,9 +96,15 @@ class ScriptedRelay:
             await self._server.stop(None)
             self._server = None
 
+    async def close(self) -> None:
+        """Stop, and give the port back."""
+        await self.stop()
+        self._place.close()
+
     async def _deliver(self, _: Any, context: Any) -> None:
         stream = ServedStream(self._watched, context)
         self.arrivals.append(time.monotonic())
+        self._watched.changed()
         if self.refusals:
             await context.read()  # as a relay does, which looks at the Open first
             code, text = self.refusals.pop(0)

@@ -50,7 +50,7 @@ class Stage(Observed):
             "the client opens a stream again" if number else "the client opens a stream",
             patience=patience,
         )
-        await self.until(lambda: stream.open, "its first message comes")
+        await self.until(lambda: stream.open, "its first message comes", patience=patience)
         return stream
 
     async def opened(self) -> ServedStream:
@@ -112,10 +112,10 @@ async def set_up(command: Sequence[str], patience: float) -> AsyncIterator[Stage
     """A stage, whose relay listens; in the end relay and client are gone."""
     folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="relay-conformance-"))
     stage = Stage(command, folder, patience)
-    await stage.relay.start()
     try:
+        await stage.relay.start()
         yield stage
     finally:
         await stage.client.close()
-        await stage.relay.stop()
+        await stage.relay.close()
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from relay.conformance.observed import Broken, Observed
@@ -49,17 +50,16 @@ class ClientProcess:
         """Send it SIGTERM, and expect it to end."""
         self.may_end = True
         assert self._process is not None
-        self._process.send_signal(signal.SIGTERM)
+        with suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGTERM)
 
     async def close(self) -> None:
         """Kill it with all that it has started."""
         self.may_end = True
         if self._process is None or self._waiting is None:
             return
-        try:
+        with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         await self._waiting
 
     def last_words(self) -> str:

@@ -63,7 +63,7 @@ def execute(where: Any, statement: str, rows: Sequence[Mapping[str, Any]]) -> Aw
         for row in _together(rows):
             result = where.execute(_known(where, statement), row)
         return _count(result)
-    if type(where).__module__.partition(".")[0] == "asyncpg":
+    if any(each.__module__.partition(".")[0] == "asyncpg" for each in type(where).__mro__):
         return _asyncpg(where, statement, rows)
     if inspect.iscoroutinefunction(where.execute):
         return _driver_async(where, _formatted(statement), rows)

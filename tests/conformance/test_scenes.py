@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import re
+import socket
 import sys
 from collections.abc import Sequence
 
 import pytest
 
 from relay.conformance.judging import Grade, SceneVerdict, judge
+from relay.conformance.observed import Observed
 from relay.conformance.scene import Scene
 from relay.conformance.scenes import SCENES
+from relay.conformance.scripted import ScriptedRelay
 from tests.docs import pages
 from tests.docs.pages import ROOT
 
@@ -54,7 +57,7 @@ FAULTS = {
         "an outcome came with a token that belongs to no delivery",
     ),
     "dials-once": ("lost-connection", "the client ended by itself"),
-    "no-pause": ("back-off", "6 tries came within"),
+    "no-pause": ("back-off", "7 tries came within"),
     "strict-fields": ("unknown-fields", "."),
     "strict-kinds": ("unknown-kinds", "."),
     "strict-reasons": ("unknown-reasons", "."),
@@ -106,6 +109,12 @@ def test_a_fault_is_found(fault: str) -> None:
     assert re.match(found, verdict.found), verdict.found
 
 
+def test_a_client_that_ends_without_a_call_passes_no_scene() -> None:
+    """Not even those that wait for its end."""
+    verdicts = judged((sys.executable, "-c", "raise SystemExit(1)"), SCENES, 60.0)
+    assert {each.grade for each in verdicts.values()} == {Grade.FAILED}
+
+
 def test_each_scene_can_be_failed() -> None:
     covered = {name for name, _ in FAULTS.values()} | {
         "schedule-lost"
@@ -122,3 +131,20 @@ def test_a_lost_answer_is_not_repeated_at_once() -> None:
 def test_each_rule_is_stated_where_its_scene_says() -> None:
     anchors = pages.anchors("docs/reference/protocol.md")
     assert {each.section for each in SCENES} <= set(anchors)
+
+
+async def test_a_relay_that_is_stopped_keeps_its_port() -> None:
+    """Others can't take it meanwhile, and a client that dials is refused."""
+    relay = ScriptedRelay(Observed(1.0))
+    await relay.start()
+    await relay.stop()
+    host, _, port = relay.target.partition(":")
+    with socket.socket() as other, socket.socket() as client:
+        with pytest.raises(OSError, match="in use"):
+            other.bind((host, int(port)))
+        with pytest.raises(ConnectionRefusedError):
+            client.connect((host, int(port)))
+    await relay.start()
+    with socket.create_connection((host, int(port)), timeout=60):
+        pass
+    await relay.close()

@@ -22,7 +22,7 @@ def _built() -> None:
 
 
 def test_it_is_in_order() -> None:
-    """By gofmt and go vet; and go.mod has what is needed, and nothing else."""
+    """By gofmt and go vet; and the modules are those of go.sum."""
     sources = [str(path) for path in sorted(GO_EXAMPLE.rglob("*.go")) if "stubs" not in path.parts]
     assert built(GO_EXAMPLE, go() / "gofmt", "-l", *sources) == ""
     go_run("vet", "./...")

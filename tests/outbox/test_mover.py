@@ -10,11 +10,12 @@ from typing import Any
 import psycopg
 import pytest
 
-from relay.client import RelayClient
+from relay.client import CallError, RelayClient
 from relay.outbox import status, writing
 from relay.outbox.handing_over import HandedOver
 from relay.outbox.mover import OutboxMover
 from tests.outbox.desk import HOUR, Desk
+from tests.servers import free_port
 from tests.worlds.waiting import until
 
 
@@ -38,6 +39,20 @@ async def test_rows_become_timers(desk: Desk) -> None:
         assert [(each.payload, dict(each.headers)) for each in found.values() if each] == [
             (b"0", {"n": "0"}), (b"again", {}), (b"moved", {}), (b"back", {}),
         ]  # fmt: skip
+
+
+async def test_a_test_of_an_application_moves_all_at_once(desk: Desk) -> None:
+    """All lanes are empty when it returns. What is refused stays, and a relay that is away is an error."""
+    async with desk.client() as client:
+        desk.write(*(desk.new(f"t{n}") for n in range(40)), desk.new("no", b"x" * ((1 << 20) + 1)))
+        assert await desk.mover(client, rows=7).move_all() == 40
+        assert [row["timer_id"] for row in desk.rows()] == ["no"]
+        assert await desk.mover(client).move_all() == 0
+    desk.write(desk.new("late"))
+    async with RelayClient(f"127.0.0.1:{free_port()}") as nobody:
+        with pytest.raises(CallError):
+            await desk.mover(nobody, call_time=0.5).move_all()
+    assert len(desk.rows()) == 2
 
 
 async def test_a_delay_counts_from_the_row(desk: Desk) -> None:

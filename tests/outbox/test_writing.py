@@ -70,6 +70,10 @@ async def plain_async(desk: Desk, write: Callable[[Any], Awaitable[Any]], commit
             await (connection.commit() if commit else connection.rollback())
 
 
+class OwnConnection(asyncpg.Connection):  # type: ignore[misc]
+    """A connection's class of the application's own, as asyncpg takes one."""
+
+
 async def plain_asyncpg(desk: Desk, write: Callable[[Any], Awaitable[Any]], commit: bool) -> None:
     async def in_transaction(connection: Any) -> None:
         transaction = connection.transaction()
@@ -79,7 +83,7 @@ async def plain_asyncpg(desk: Desk, write: Callable[[Any], Awaitable[Any]], comm
 
     async with asyncpg.create_pool(desk.database, min_size=1, max_size=1) as pool, pool.acquire() as pooled:
         await in_transaction(pooled)
-    connection = await asyncpg.connect(desk.database)
+    connection = await asyncpg.connect(desk.database, connection_class=OwnConnection)
     await in_transaction(connection)
     await connection.close()
 

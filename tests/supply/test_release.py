@@ -62,3 +62,12 @@ def test_files_of_archives_are_compared_without_metadata(tmp_path: Path) -> None
 def test_a_command_that_fails_is_told_with_its_words() -> None:
     with pytest.raises(release.NotReady, match="no such thing"):
         release.run("sh", "-c", "echo no such thing >&2; exit 3")
+
+
+def test_a_machine_without_a_python_checks_nothing_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(release.NotReady, match=r"none of Python 3\.11, 3\.12, 3\.13, 3\.14 is found"):
+        release.pythons()

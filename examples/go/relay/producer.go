@@ -74,7 +74,9 @@ func (p *Producer) repeat(ctx context.Context, call func(context.Context) error)
 		}
 		err := try(ctx, deadline, call)
 		code := status.Code(err)
-		if code != codes.Unavailable && code != codes.DeadlineExceeded {
+		switch code {
+		case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
+		default:
 			return err
 		}
 		wait, answered := retryInfo(err)

@@ -98,6 +98,7 @@ func TestWhenToTryAgain(t *testing.T) {
 	}{
 		"answered": {away(t, 300*time.Millisecond), 300 * time.Millisecond},
 		"lost":     {status.Error(codes.Unavailable, "socket closed"), firstTry},
+		"stopped":  {status.Error(codes.Canceled, "the relay stops"), firstTry},
 	} {
 		var at []time.Time
 		err := p.repeat(context.Background(), func(context.Context) error {
@@ -110,6 +111,20 @@ func TestWhenToTryAgain(t *testing.T) {
 		if err != nil || len(at) != 2 || at[1].Sub(at[0]) < one.least-5*time.Millisecond {
 			t.Errorf("%s: %v, %v", name, err, at)
 		}
+	}
+}
+
+// A caller that cancels a call hears of it once the call can't act any more.
+func TestACancelledCallIsOverBeforeItsCallerIsTold(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	p, calls, began := &Producer{timeout: time.Minute}, 0, time.Now()
+	err := p.repeat(ctx, func(ctx context.Context) error {
+		calls++
+		cancel()
+		return status.FromContextError(ctx.Err()).Err()
+	})
+	if status.Code(err) != codes.Canceled || calls != 1 || time.Since(began) < firstTry {
+		t.Errorf("%d calls, %v, after %s", calls, err, time.Since(began))
 	}
 }
 

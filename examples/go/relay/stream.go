@@ -44,6 +44,7 @@ func Serve(ctx context.Context, s Stream, handler Handler) error {
 		s.Grace = 20 * time.Second
 	}
 	pause := firstPause
+	jitter := rand.New(rand.NewSource(time.Now().UnixNano())) // before Go 1.20 rand.Float64 is the same in each process
 	for ctx.Err() == nil {
 		opened, err := serveOnce(ctx, s, handler)
 		if fatal(err) {
@@ -58,7 +59,7 @@ func Serve(ctx context.Context, s Stream, handler Handler) error {
 		log.Printf("the stream has ended (%v), opening it again", err)
 		select {
 		case <-ctx.Done():
-		case <-time.After(time.Duration(float64(pause) * (0.5 + rand.Float64()/2))):
+		case <-time.After(time.Duration(float64(pause) * (0.5 + jitter.Float64()/2))):
 		}
 		if pause *= 2; pause > longestPause {
 			pause = longestPause

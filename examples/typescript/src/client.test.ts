@@ -67,10 +67,12 @@ test("after the relay's answer the next try waits for RetryInfo", async () => {
   assert.ok(second - first >= 295, `${second - first} ms`);
 });
 
-test("without an answer the next try waits for the deadline", async () => {
-  const [first = 0, second = 0] = await calls(failure(grpc.status.UNAVAILABLE));
-  assert.ok(second - first >= 990, `${second - first} ms`);
-});
+for (const code of [grpc.status.UNAVAILABLE, grpc.status.CANCELLED]) {
+  test(`without an answer (${grpc.status[code]}) the next try waits for the deadline`, async () => {
+    const [first = 0, second = 0] = await calls(failure(code));
+    assert.ok(second - first >= 990, `${second - first} ms`);
+  });
+}
 
 test("what is final is not repeated", async () => {
   await assert.rejects(calls(failure(grpc.status.INVALID_ARGUMENT)), { code: grpc.status.INVALID_ARGUMENT });

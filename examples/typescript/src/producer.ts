@@ -9,6 +9,9 @@ import { CHANNEL, api, duration, pauses } from "./api.js";
 /** Milliseconds that the first try of a call may take. */
 const FIRST_TRY_MS = 1000;
 
+/** After these a try has no answer, or one that says when to try again. */
+const OPEN = new Set([grpc.status.UNAVAILABLE, grpc.status.DEADLINE_EXCEEDED, grpc.status.CANCELLED]);
+
 export interface NewTimer {
   topic: string;
   /** Your own name for it: a repeated call is about the same timer. */
@@ -73,7 +76,7 @@ export async function repeated<T>(timeoutMs: number, call: (deadline: number) =>
       return await call(deadline);
     } catch (error) {
       const { code, metadata } = error as grpc.ServiceError;
-      if (code !== grpc.status.UNAVAILABLE && code !== grpc.status.DEADLINE_EXCEEDED) throw error;
+      if (!OPEN.has(code)) throw error;
       const asked = retryInfo(metadata);
       const wait = asked === undefined ? deadline - Date.now() : Math.max(asked, pause);
       if (asked !== undefined && Date.now() + wait >= end) throw error;

@@ -15,8 +15,8 @@ from relay.v1 import delivery_service_pb2 as pb
 SECTION = "what-happens-when-it-breaks"
 OUTAGE = 0.5
 """Seconds for which nobody listens."""
-REFUSALS = 5
-SHORTEST = 1.4
+REFUSALS = 6
+SHORTEST = 3.0
 """Seconds that these pauses have at least: 0.1 s, doubled each time, and jitter takes a half at most."""
 
 

@@ -8,7 +8,7 @@ import grpc
 
 from relay.conformance.observed import Broken
 from relay.conformance.scene import scene
-from relay.conformance.stage import Stage
+from relay.conformance.stage import START_PATIENCE, Stage
 from relay.conformance.stream import delivery
 from relay.v1 import delivery_service_pb2 as pb
 
@@ -109,10 +109,16 @@ async def refused(stage: Stage) -> None:
     stage.relay.refusals = [(grpc.StatusCode.INVALID_ARGUMENT, "topics: is pushed to its application")]
     await stage.handle()
     stage.client.may_end = True
+    arrivals = stage.relay.arrivals
     await stage.until(
-        lambda: stage.relay.streams or stage.client.exit_code is not None, "the client ends", patience=60.0
+        lambda: arrivals or stage.client.exit_code is not None,
+        "the client opens a stream",
+        patience=START_PATIENCE,
     )
-    if stage.relay.streams:
+    if not arrivals:
+        raise Broken(f"the client ended before it opened a stream: {stage.client.last_words()}")
+    await stage.until(lambda: len(arrivals) > 1 or stage.client.exit_code is not None, "the client ends")
+    if len(arrivals) > 1:
         raise Broken("it dialled again")
     if stage.client.exit_code == 0:
         raise Broken("the exit code is 0, as if all were well")

@@ -63,7 +63,7 @@ async def reject(stage: Stage) -> None:
         raise Broken(f"reason: {said.reason!r} came, and 'größer' was asked for")
 
 
-@scene(SECTION, "RESCHEDULE says when.")
+@scene(SECTION, "RESCHEDULE carries the delay that was asked for.")
 async def reschedule(stage: Stage) -> None:
     stream = await stage.stream()
     one = delivery("reschedule 60000")

@@ -47,17 +47,21 @@ async def schedule(stage: Stage) -> None:
 @scene(SECTION, "After UNAVAILABLE with RetryInfo the same call is made again, not before that pause.")
 async def schedule_again(stage: Stage) -> None:
     async def answer(one: ScheduleTry) -> timers.ScheduleResponse:
-        if len(stage.relay.tries) == 1:
+        if len(stage.relay.tries) <= 2:
             await _away(one, PAUSE)
         return await _stored(one)
 
     stage.relay.answer = answer
-    first, second = await _tries(stage, 2)
+    first, second, third = await _tries(stage, 3)
     _same(first, second)
-    if second.at - first.at < PAUSE - 0.01:
-        raise Broken(f"it came after {second.at - first.at:.2f} s, and RetryInfo says {PAUSE} s")
+    _same(first, third)
+    # The longer one: a client that stands still for as long as its try may take meets its deadline, and not
+    # the answer.
+    pause = max(second.at - first.at, third.at - second.at)
+    if pause < PAUSE - 0.01:
+        raise Broken(f"it came after {pause:.2f} s, and RetryInfo says {PAUSE} s")
     if code := await stage.ended():
-        raise Broken(f"the second answer was OK, and the exit code is {code}")
+        raise Broken(f"the last answer was OK, and the exit code is {code}")
 
 
 @scene(SECTION, "A try without an answer is open until its deadline: the next one waits for that.")
@@ -126,8 +130,8 @@ async def _open_until_its_deadline(stage: Stage) -> None:
     _same(first, second)
     if first.life is None:
         raise Broken("the call has no deadline")
-    # Half of it: the first try may have been on its way for a while on a busy machine.
-    if second.at - first.at < first.life / 2:
+    # A quarter of it: the first try may have been on its way for a while on a busy machine.
+    if second.at - first.at < first.life / 4:
         raise Broken(
             f"the next try came after {second.at - first.at:.2f} s, "
             f"and this one may act for {first.life:.2f} s"
@@ -138,7 +142,7 @@ async def _open_until_its_deadline(stage: Stage) -> None:
 
 def _same(first: ScheduleTry, second: ScheduleTry) -> None:
     if first.request != second.request:
-        raise Broken("the second try is not about the same timer")
+        raise Broken("a later try is not about the same timer")
 
 
 async def _stored(one: ScheduleTry) -> timers.ScheduleResponse:
