@@ -73,12 +73,16 @@ class RelayPipelineOperator(BaseOperator):
         with subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env
         ) as self._process:
-            for line in self._process.stdout or ():
-                self.log.info("%s", line.rstrip())
-                if line.startswith("{"):
-                    summary = line
-                elif line.startswith("relay: "):
-                    said = line.removeprefix("relay: ").rstrip()
+            try:
+                for line in self._process.stdout or ():
+                    self.log.info("%s", line.rstrip())
+                    if line.startswith("{"):
+                        summary = line
+                    elif line.startswith("relay: "):
+                        said = line.removeprefix("relay: ").rstrip()
+            except BaseException:  # such as `execution_timeout`: Popen would wait for the job's own end
+                self._process.terminate()
+                raise
         document = json.loads(summary)
         problems = [f"verdict: {document['verdict']}"] if "verdict" in document else []
         problems += document.get("problems", [])

@@ -79,7 +79,7 @@ class Stage(Observed):
         return await self.until(lambda: stream.outcomes.get(of.token), f"the outcome of {of.timer_id} comes")
 
     async def settled(self, stream: ServedStream, of: pb.Delivery, outcome: pb.Outcome) -> pb.Settlement:
-        """Wait for it, and expect this one."""
+        """Wait for it, and expect this one; raises `Broken` for another."""
         said = await self.outcome(stream, of)
         if said.outcome != outcome:
             raise Broken(

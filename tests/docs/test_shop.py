@@ -38,7 +38,7 @@ def test_the_shop_goes_as_the_page_shows(tmp_path: Path) -> None:
             "SHOP_DATABASE": database.url(),
             "RELAY_OUTBOX_DATABASE": database.url(),
         }
-        terminal = Terminal(tmp_path, settings, {"8000": web})
+        terminal = Terminal(tmp_path, settings, {"8000": web, "postgresql:///shop_test": database.url()})
         terminal.patience = 400.0  # its suite starts a relay
         try:
             terminal.replay(pages.run_by(__file__), pages.SHOP)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import threading
 from datetime import datetime
@@ -15,6 +16,8 @@ from typing import Any
 
 from airflow.dag_processing.dagbag import BundleDagBag
 from airflow.models.xcom import XComModel
+from airflow.sdk.exceptions import AirflowTaskTimeout
+from airflow.sdk.execution_time.timeout import timeout
 from airflow.utils.db import initdb
 from airflow.utils.session import create_session
 
@@ -32,14 +35,19 @@ def told(run: Any) -> dict[str, Any]:
     return {"state": run.state, "tasks": found}
 
 
-def killed(folder: Path) -> list[int]:
-    """The exit code of a job that its task has ended."""
+def endless(folder: Path) -> Any:
+    """An operator whose job says that it runs, and does not end by itself."""
     from relay_operator import RelayPipelineOperator
 
-    endless = folder / "endless"
-    endless.write_text("#!/bin/sh\necho it runs\nexec sleep 600\n")
-    endless.chmod(0o755)
-    operator = RelayPipelineOperator(task_id="killed", job=["sweep"], relay=str(endless))
+    command = folder / "endless"
+    command.write_text("#!/bin/sh\necho it runs\nexec sleep 600\n")
+    command.chmod(0o755)
+    return RelayPipelineOperator(task_id="endless", job=["sweep"], relay=str(command))
+
+
+def killed(folder: Path) -> list[int]:
+    """The exit code of a job that its task has ended."""
+    operator = endless(folder)
     begun = threading.Event()
     codes: list[int] = []
     operator.log.info = lambda *_: begun.set()
@@ -49,6 +57,18 @@ def killed(folder: Path) -> list[int]:
     operator.on_kill()
     thread.join(60)
     return codes
+
+
+def timed_out(folder: Path) -> int:
+    """The exit code of a job whose task takes longer than `execution_timeout`, by Airflow's own alarm."""
+    operator = endless(folder)
+    operator.log.info = lambda *_: signal.setitimer(signal.ITIMER_REAL, 0.1)  # it runs: soon enough
+    try:
+        with timeout(600):
+            operator.run_job()
+    except AirflowTaskTimeout:
+        return operator._process.returncode
+    raise AssertionError("it ended by itself")
 
 
 def main() -> None:
@@ -61,7 +81,8 @@ def main() -> None:
         os.environ["RELAY_REDIS__URL"] = redis
         run = dag.test(logical_date=datetime.fromisoformat(f"{day}T00:00:00+00:00"))
         print("RUN", json.dumps({day: told(run)}), flush=True)
-    print("RUN", json.dumps({"killed": killed(Path(os.environ["AIRFLOW_HOME"]))}), flush=True)
+    home = Path(os.environ["AIRFLOW_HOME"])
+    print("RUN", json.dumps({"killed": killed(home), "timed out": timed_out(home)}), flush=True)
 
 
 main()

@@ -41,4 +41,4 @@ def test_a_dag_loads_each_days_file(valkey: RunningServer, keyspace: Keyspace, t
     assert (retried["state"], retried["tries"], retried["left"]) == ("failed", 3, {})
     assert (absent["state"], absent["tries"]) == ("failed", 1)
 
-    assert days["killed"] == [-15]
+    assert (days["killed"], days["timed out"]) == ([-15], -15)

@@ -45,7 +45,11 @@ class Kafka:
         file = self._place / "server.properties"
         file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         name = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        self._java("kafka.tools.StorageTool", "format", "-t", name, "-c", str(file)).wait(START_TIMEOUT)
+        formats = self._java("kafka.tools.StorageTool", "format", "-t", name, "-c", str(file))
+        try:
+            assert formats.wait(START_TIMEOUT) == 0, self._said()
+        finally:
+            formats.kill()
         self._process = self._java("kafka.Kafka", str(file))
         try:
             eventually(self._answers, "the broker answers", START_TIMEOUT)
@@ -70,9 +74,12 @@ class Kafka:
                 stderr=subprocess.STDOUT,
             )
 
+    def _said(self) -> str:
+        return (self._place / "kafka.log").read_text()[-3000:]
+
     def _answers(self) -> bool:
         assert self._process is not None
-        assert self._process.poll() is None, (self._place / "kafka.log").read_text()[-3000:]
+        assert self._process.poll() is None, self._said()
         try:
             KafkaAdminClient(bootstrap_servers=self.at).close()
         except KafkaError:

@@ -1,4 +1,4 @@
-"""Streams and connections that break."""
+"""Streams and connections that break. A scene raises `Broken` where its rule is broken."""
 
 from __future__ import annotations
 

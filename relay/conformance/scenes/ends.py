@@ -1,4 +1,7 @@
-"""Ends that somebody asked for, and leases that are lost."""
+"""Ends that somebody asked for, and leases that are lost.
+
+A scene raises `Broken` where its rule is broken.
+"""
 
 from __future__ import annotations
 

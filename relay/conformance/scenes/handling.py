@@ -1,4 +1,7 @@
-"""From Open to the receipt: what is asked for, what a handler gets, and how much of it at once."""
+"""From Open to the receipt: what is asked for, what a handler gets, and how much of it at once.
+
+A scene raises `Broken` where its rule is broken.
+"""
 
 from __future__ import annotations
 

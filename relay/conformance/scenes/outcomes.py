@@ -1,4 +1,4 @@
-"""What a handler's end becomes."""
+"""What a handler's end becomes. A scene raises `Broken` where its rule is broken."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schedule, and when it is tried again."""
+"""Schedule, and when it is tried again. A scene raises `Broken` where its rule is broken."""
 
 from __future__ import annotations
 
