@@ -279,10 +279,10 @@ def test_the_audit_has_a_page_of_it(house: House) -> None:
     assert 'token:alice  PauseTopic  orders  OK  before="not paused"  after="paused"' in shown
     records = command("journal", "tail", TOPIC, "--json", settings=redis).documents
     assert [(each["kind"], each.get("principal", "")) for each in records] == [
-        ("SCHEDULED", ""),
+        ("SCHEDULED", "token:alice"),
         ("PAUSED", "token:alice"),
         ("RESUMED", "token:alice"),
-        ("SCHEDULED", ""),
+        ("SCHEDULED", "token:alice"),
         ("PAUSED", "token:alice"),
     ]
 

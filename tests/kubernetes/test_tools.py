@@ -23,11 +23,13 @@ def make_test(where: Path, *, require_all: str) -> Ran:
     """`make test` in a clone whose programs only say that they run, on a machine where no tool can be had."""
     shutil.copy(ROOT / "Makefile", where)
     files = ("pyproject.toml", "constraints.txt", "tests/pipeline/moto.txt")
-    compiled = "relay/pipeline/spark/S3LogStore.java"
-    for name in (*files, compiled, "tools/kube_requirements.txt", "tools/kube_tools.py"):
+    fetched = ("relay/pipeline/spark/S3LogStore.java", "tests/pipeline/kafka_jars.py")
+    others = ("tests/orchestrators/requirements.txt", "tests/orchestrators/constraints.txt")
+    for name in (*files, *fetched, *others, "tools/kube_requirements.txt", "tools/kube_tools.py"):
         (where / name).parent.mkdir(exist_ok=True, parents=True)
         (where / name).touch()
-    for venv, stamp in ((".venv", "stamp-test"), (".venv-pipeline", "stamp")):
+    stamps = {".venv": "stamp-test", ".venv-pipeline": "stamp", ".venv-orchestrators": "stamp"}
+    for venv, stamp in stamps.items():
         (where / venv / "bin").mkdir(parents=True)
         for name in COMMANDS:
             program = where / venv / "bin" / name

@@ -183,7 +183,7 @@ THE_COUNTS = {
     "taken from what nobody has counted": Break(
         "bulk/cold", "only-what-was-counted-is-taken", "if false then"
     ),
-    "an older plan's word stands": Break("bulk/cold", "later-plans-stand", "if false then"),
+    "an older plan's word stands": Break("bulk/cold", "later-plans-stand"),
     "counts stay for good": Break("bulk/cold", "cold-counts-end"),
 }
 OF_LOAD = {**THE_LOAD, **THE_MARKS, **THE_RETIREMENT, **THE_PACE, **THE_COUNTS}

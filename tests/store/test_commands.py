@@ -35,9 +35,6 @@ ROOMS = {
 BESIDE = {"SET", "DEL", "INFO", "PUBLISH"}
 """What the probe tries for itself; what each connection begins with; and hints, without which all works."""
 
-ONLY_THE_PIPELINE = {"HSTRLEN"}
-"""What `timeline/list` runs for readers of the pipeline alone."""
-
 
 def names(*features: Feature) -> set[str]:
     return {line.split()[0] for feature in features for line in TRIALS[feature]}
@@ -53,7 +50,7 @@ def test_what_scripts_run_is_tried(room: str) -> None:
     """No script runs a command that its features don't try."""
     texts = [source(name) for verb in verbs() if verb.startswith(f"{room}/") for name in variants(verb)]
     run = {command for text in texts for command in CALL.findall(text)}
-    assert run - names(*ROOMS[room]) - BESIDE - ONLY_THE_PIPELINE == set()
+    assert run - names(*ROOMS[room]) - BESIDE == set()
 
 
 def test_nothing_is_tried_in_vain() -> None:

@@ -161,6 +161,7 @@ def test_nothing_else_sets_one() -> None:
     assert setting == {
         "apply.lua",
         "claim.lua",
+        "cold.lua",  # of counts that each sweep leaves anew
         "insert.lua",
         "inserting.py",
         "pause.lua",

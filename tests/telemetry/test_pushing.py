@@ -129,7 +129,7 @@ async def shown(gauges: Any) -> None:
     gauges.show(
         vitals,
         [
-            TopicStats("orders", 5_000_000, 7, 2, 2_000_000, 4, None, None, journal_keeps=9),
+            TopicStats("orders", 5_000_000, 7, 2, 2_000_000, 4, None, None, journal_keeps=9, cold=(1, 2, 3)),
             TopicStats(
                 "jobs", 0, 0, 0, None, 0, None, None, DispatchState(Dispatch.LIST, ready=5, processing=6)
             ),

@@ -49,6 +49,7 @@ TRIALS: Mapping[Feature, Sequence[str]] = {
         "HSET k f v",
         "HDEL k f",
         "HLEN k",
+        "HSTRLEN k f",
         "HSCAN k 0",
         "XADD k 0-0 f v",
         "XDEL k 0-0",
