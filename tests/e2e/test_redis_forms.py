@@ -37,7 +37,7 @@ def test_socket_user_tags_and_few_connections(stage: Stage) -> None:
 
     eventually(done, "all are handled")
     assert most in {3, 4}, "up to three for commands, and one for hints"
-    kept = {b"timers_topics", b"timers_topics:relays", b"timers_journal:{orders}"}
+    kept = {b"timers_topics", b"timers_topics:{relays}", b"timers_journal:{orders}"}
     eventually(lambda: set(cast("list[bytes]", stage.client.keys())) == kept, "all is settled")
     assert relay.terminate() == 0
     assert "p@ss" not in relay.output()
