@@ -46,7 +46,8 @@ PLANNING = Path(__file__).with_name("planning")
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The suite's session, `local[2]`, with the driver memory that the jobs have by default."""
+    """The suite's session, `local[2]`. Hundreds of tests leave tables and queries behind that Delta and Spark
+    remember: with the driver memory that jobs have, the last ones would spend their time collecting garbage."""
     place: Path = tmp_path_factory.mktemp("spark")
     os.environ["SPARK_LOCAL_DIRS"] = str(place / "local")
     with pytest.MonkeyPatch.context() as during:
@@ -66,6 +67,8 @@ def _started(place: Path) -> SparkSession:
         conf={
             **SMALL_AND_QUICK,
             **INTERPRETED,
+            "spark.driver.memory": "1500m",
+            "spark.sql.ui.retainedExecutions": "50",
             "spark.python.daemon.module": "tests.pipeline.prompt_workers",
             "spark.sql.warehouse.dir": str(place / "warehouse"),
         },

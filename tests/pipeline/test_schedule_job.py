@@ -291,9 +291,8 @@ def test_the_command(
 
 
 @pytest.mark.slow
-def test_many_rows_under_a_small_driver(spark: SparkSession, valkey: RunningServer, topic: str) -> None:
-    """The driver has 512 MB, which these rows would fill, and sees counts only; each row is in Redis."""
-    assert spark.conf.get("spark.driver.memory") == "512m"
+def test_many_rows(spark: SparkSession, valkey: RunningServer, topic: str) -> None:
+    """The driver sees counts only; each row is in Redis."""
     rows = count(100_000, 1_000_000)
     spark.range(0, rows, 1, 2).selectExpr(
         "concat('t-', id) as timer_id",
