@@ -47,7 +47,7 @@ PLANNING = Path(__file__).with_name("planning")
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The suite's session, `local[2]`. Hundreds of tests leave tables and queries behind that Delta and Spark
-    remember: with the driver memory that jobs have, the last ones would spend their time collecting garbage."""
+    remember: with the memory that jobs have, the last ones would spend their time collecting garbage."""
     place: Path = tmp_path_factory.mktemp("spark")
     os.environ["SPARK_LOCAL_DIRS"] = str(place / "local")
     with pytest.MonkeyPatch.context() as during:
