@@ -67,7 +67,7 @@ def timed_out(folder: Path) -> int:
         with timeout(600):
             operator.run_job()
     except AirflowTaskTimeout:
-        return operator._process.returncode
+        return int(operator._process.returncode)
     raise AssertionError("it ended by itself")
 
 
