@@ -24,7 +24,7 @@ from tests.promises.world import Handler, World, serving
 from tests.worlds.relay.processes import Relay
 from tests.worlds.waiting import until
 
-BRIEFLY = 0.5
+BRIEFLY = 5.0
 """Seconds that a caller waits whose call is held up."""
 
 
