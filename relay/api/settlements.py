@@ -121,9 +121,7 @@ def agreed(
     for place, each in enumerate(asked):
         field = f"handlers[{place}]"
         if each.topic not in known:
-            raise InvalidField(
-                f"{field}.topic", "is none of the topics; add it to them, or leave the entry out"
-            )
+            raise InvalidField(f"{field}.topic", "is not among topics; add it there, or leave this entry out")
         if each.topic in found:
             raise InvalidField(f"{field}.topic", "came twice; give one entry for each topic")
         found[each.topic] = engine.narrowed(each.topic, _read(field, each))
@@ -131,7 +129,7 @@ def agreed(
 
 
 def told(agreed: Mapping[str, HandlerPolicy]) -> list[pb.HandlerSettings]:
-    """Return what holds, as the application is told."""
+    """Return the agreed settings as `Opened` has them."""
     return [_written(topic, policy) for topic, policy in agreed.items()]
 
 
@@ -167,13 +165,8 @@ def _written(topic: str, policy: HandlerPolicy) -> pb.HandlerSettings:
     settings = pb.HandlerSettings(topic=topic, max_attempts=policy.max_attempts)
     if policy.backoff is not None:
         settings.backoff.multiplier = policy.backoff.multiplier
-        settings.backoff.initial.CopyFrom(_duration(policy.backoff.initial))
-        settings.backoff.max.CopyFrom(_duration(policy.backoff.max))
+        settings.backoff.initial.FromMicroseconds(round(policy.backoff.initial * SECOND))
+        settings.backoff.max.FromMicroseconds(round(policy.backoff.max * SECOND))
     if policy.timeout:
-        settings.timeout.CopyFrom(_duration(policy.timeout))
+        settings.timeout.FromMicroseconds(round(policy.timeout * SECOND))
     return settings
-
-
-def _duration(seconds: float) -> Duration:
-    whole, rest = divmod(round(seconds * SECOND), SECOND)
-    return Duration(seconds=whole, nanos=rest * 1000)

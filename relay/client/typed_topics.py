@@ -128,9 +128,19 @@ class _Scheduled(_OfType[_T]):
         }
         return NewTimer(topic=self.name, payload=payload, **given)
 
-    def _recurring(self, value: _T, fields: RecurFields) -> RecurOptions:
+    def _recur(
+        self,
+        recurrence_id: str,
+        value: _T,
+        fields: RecurFields,
+        if_version: int | None,
+        note: str,
+        durability: str,
+        timeout: float,
+    ) -> timer_calls.Steps[PutRecurrence]:
         payload = self._payload(value, fields)
-        return {**fields, "payload": payload}
+        options: RecurOptions = {**fields, "payload": payload}
+        return recurrence_calls.put(self.name, recurrence_id, options, if_version, note, durability, timeout)
 
     def _payload(self, value: _T, options: TimerFields | RecurFields) -> bytes:
         """Return the payload, and add its content type and its version to the options."""
@@ -218,8 +228,8 @@ class TypedTopic(HandledTopic[_T], _Scheduled[_T]):
 
         >>> await reports.recur("nightly", Report(of="sales"), cron="0 3 * * *", zone="Europe/Berlin")
         """
-        given, limit = self._recurring(value, options), _limit(self._timeout, timeout)
-        steps = recurrence_calls.put(self.name, recurrence_id, given, if_version, note, durability, limit)
+        limit = _limit(self._timeout, timeout)
+        steps = self._recur(recurrence_id, value, options, if_version, note, durability, limit)
         return await timer_calls.run(self._wire(), steps)
 
     async def cancel(
@@ -294,8 +304,8 @@ class SyncTypedTopic(_Scheduled[_T]):
         **options: Unpack[RecurFields],
     ) -> PutRecurrence:
         """See `TypedTopic.recur`."""
-        given, limit = self._recurring(value, options), _limit(self._timeout, timeout)
-        steps = recurrence_calls.put(self.name, recurrence_id, given, if_version, note, durability, limit)
+        limit = _limit(self._timeout, timeout)
+        steps = self._recur(recurrence_id, value, options, if_version, note, durability, limit)
         return timer_calls.run_blocking(self._wire(), steps)
 
     def cancel(

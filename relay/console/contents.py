@@ -89,7 +89,7 @@ def edited(text: str, before: bytes, content_type: str) -> bytes:
 
 
 def _problem_of(document: bytes) -> str | None:
-    """What keeps it from being JSON. The place is told, and nothing of the document."""
+    """Return why it is not JSON, or None if it is. The reason names the place and quotes nothing."""
     try:
         json.loads(document)
     except json.JSONDecodeError as problem:

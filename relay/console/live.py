@@ -112,12 +112,29 @@ class TopicLook:
 
 
 @dataclass(slots=True)
+class Passage:
+    """How many timers of a topic had come and gone through this relay when it was last looked at."""
+
+    _before: tuple[float, int, int] | None = None
+
+    def rates(self, passed: tuple[int, int] | None, now: float) -> tuple[float, float] | None:
+        """Return how many came and went a second since the last call, at whose `now` (seconds) they were
+        counted. None for the first call, and where the relay counts the topic together with others."""
+        before, self._before = self._before, None if passed is None else (now, *passed)
+        if passed is None or before is None:
+            return None
+        since, come, gone = before
+        seconds = max(now - since, 1e-3)
+        return (passed[0] - come) / seconds, (passed[1] - gone) / seconds
+
+
+@dataclass(slots=True)
 class _Trail:
     """What was seen of a topic, the oldest first."""
 
     waiting: deque[int] = field(default_factory=lambda: deque(maxlen=KEPT))
     delivered: deque[float] = field(default_factory=lambda: deque(maxlen=KEPT))
-    totals: tuple[float, int, int] | None = None
+    passage: Passage = field(default_factory=Passage)
     late: deque[list[int]] = field(default_factory=lambda: deque(maxlen=WINDOW))
 
 
@@ -207,12 +224,8 @@ class Live:
     def _topic(self, stats: TopicStats, state: RelayState, now: float) -> TopicLook:
         trail = self._trails.setdefault(stats.topic, _Trail())
         passed = self._counts.passed(stats.topic)
-        rate_in, rate_out = (None, None) if passed is None else (0.0, 0.0)
-        if passed is not None and trail.totals is not None:
-            since, before_in, before_out = trail.totals
-            seconds = max(now - since, 1e-3)
-            rate_in, rate_out = (passed[0] - before_in) / seconds, (passed[1] - before_out) / seconds
-        trail.totals = None if passed is None else (now, *passed)
+        unknown = (None, None) if passed is None else (0.0, 0.0)
+        rate_in, rate_out = trail.passage.rates(passed, now) or unknown
         trail.waiting.append(stats.timers)
         trail.delivered.append(rate_out or 0.0)
         p50, p99 = self._lateness(trail, stats.topic)

@@ -97,6 +97,12 @@ class PageCall:
         since = aware - datetime(1970, 1, 1, tzinfo=UTC)
         return (since.days * 86_400 + since.seconds) * SECOND + since.microseconds
 
+    def need_instant(self, name: str) -> int:
+        """The same of an instant that has to be there. Raises `InvalidField`."""
+        if (found := self.instant(name)) is None:
+            raise InvalidField(name, "is missing; write it as 2026-11-24T08:00:00Z")
+        return found
+
 
 @dataclass(frozen=True, slots=True)
 class Shown:

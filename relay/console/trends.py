@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import anyio
 
-from relay.console.live import quantile
+from relay.console.live import Passage, quantile
 from relay.core.timers import TopicStats
 from relay.engine.engine import Engine
 from relay.engine.topic_watch import MOST
@@ -47,7 +47,7 @@ class Trend:
     """A topic's samples, the oldest first, one behind the other in an array of at most 19 KiB."""
 
     numbers: array[float] = field(default_factory=lambda: array("d"))
-    totals: tuple[float, int, int] | None = None
+    passage: Passage = field(default_factory=Passage)
     seen: float = 0.0
     late: list[int] = field(default_factory=list)
 
@@ -57,7 +57,7 @@ class Trend:
         del self.numbers[: -KEPT * _WIDTH]
 
     def column(self, place: int) -> list[float | None]:
-        """One number of all samples; None where there is none."""
+        """One number of each sample; None where a sample lacks it."""
         return [None if math.isnan(each) else each for each in self.numbers[place::_WIDTH]]
 
     def columns(self) -> list[list[float | None]]:
@@ -89,7 +89,7 @@ class Trends:
     """Samples topics, whether or not somebody looks: one pipelined read each, of 500 topics at most."""
 
     def __init__(self, engine: Engine, counts: Instruments, told: Told = lambda *_: None) -> None:
-        """`told` is told each sample, and all before."""
+        """`told` is called after each sample, with what was read and with all trends."""
         self._engine = engine
         self._counts = counts
         self._told = told
@@ -128,15 +128,8 @@ class Trends:
 
     def _add(self, stats: TopicStats, now: float, at: float) -> None:
         trend = self._of[stats.topic] = self._of.pop(stats.topic, Trend())
-        trend.seen, rates, passed = now, (math.nan, math.nan), self._counts.passed(stats.topic)
-        if passed is not None and trend.totals is not None:
-            since, before_in, before_out = trend.totals
-            seconds = max(now - since, 1e-3)
-            rates = (
-                round((passed[0] - before_in) / seconds, 3),
-                round((passed[1] - before_out) / seconds, 3),
-            )
-        trend.totals = None if passed is None else (now, *passed)
+        trend.seen = now
+        rates = trend.passage.rates(self._counts.passed(stats.topic), now) or (math.nan, math.nan)
         counts = self._counts.lateness_counts(stats.topic)
         before = trend.late or [0] * len(counts)
         fresh = [after - then for after, then in zip(counts, before, strict=True)] if counts else []
@@ -146,7 +139,7 @@ class Trends:
             (
                 at,
                 *(stats.timers, stats.due, stats.dead),
-                *rates,
+                *(round(each, 3) for each in rates),
                 *(math.nan if each is None else each for each in (p50, p99)),
                 sum(fresh),
                 sum(fresh[_IN_TIME:]),

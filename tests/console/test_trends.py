@@ -80,7 +80,7 @@ async def test_topics_that_are_counted_together_have_no_rates() -> None:
 
 
 async def test_an_outage_takes_nothing_from_the_hour(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While Redis is away no topic is seen: what was seen before stays, for an hour, and so many at most."""
+    """While Redis is away no topic is seen. Earlier samples stay for an hour, up to the bound of topics."""
     metrics, now, seen = Metrics(), 1_000.0, ["a", "b"]
     monkeypatch.setattr(trends, "time", SimpleNamespace(monotonic=lambda: now, time=lambda: now))
 

@@ -47,7 +47,7 @@ def built(folder: Path, *command: str | Path, path: str = "", **environment: str
 
 
 def go() -> Path:
-    """The folder of the command `go`. Skips the test where there is none."""
+    """Return the folder that has the command `go`. Skips the test if no folder has it."""
     found = shutil.which("go", path=":".join([os.environ["PATH"], *GO_PLACES]))
     if found is None:
         skip("Go", f"apt-get install {DEBIAN['go']}")

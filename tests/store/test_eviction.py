@@ -161,7 +161,7 @@ def test_nothing_else_sets_one() -> None:
     assert setting == {
         "apply.lua",
         "claim.lua",
-        "cold.lua",  # of counts that each sweep leaves anew
+        "cold.lua",  # each sweep writes its counts again
         "insert.lua",
         "inserting.py",
         "pause.lua",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from typing import Any
 
 import typer
@@ -10,16 +9,17 @@ import typer
 from relay.cli.app.blocking_calls import blocking_calls
 from relay.cli.terminal import output
 from relay.cli.terminal.exits import BAD_INPUT, FAILURE, fail
-from relay.client import AckPolicy, PushHandlers, RelayClient
+from relay.client import AckPolicy
 from relay.client.handling.handlers import Registration
 from relay.worker.loading import NoApplication, load
 
 
 def check(application: str, as_json: bool) -> None:
     """Show all handlers and recurrences, and exit with 1 if there are warnings."""
-    client = _loaded(application)
-    if not client.registrations:
-        fail(f"{application} has no handler; register one by @client.on", BAD_INPUT)
+    try:
+        client = load(application)
+    except NoApplication as error:
+        fail(str(error), BAD_INPUT)
     handlers = [_described(each) for _, each in sorted(client.registrations.items())]
     recurrences = [
         {"topic": topic, "recurrence_id": name} for topic, name in sorted(getattr(client, "declarations", {}))
@@ -35,16 +35,6 @@ def check(application: str, as_json: bool) -> None:
         typer.echo(f"relay: {handler}: {said}", err=True)
     if warnings:
         raise typer.Exit(FAILURE)
-
-
-def _loaded(application: str) -> RelayClient | PushHandlers:
-    try:
-        return load(application)
-    except NoApplication as error:
-        fail(str(error), BAD_INPUT)
-    except Exception:  # noqa: BLE001 (the application's module may raise anything)
-        typer.echo(traceback.format_exc(), err=True)
-        fail(f"{application} can't be imported, see above", BAD_INPUT)
 
 
 def _described(registration: Registration) -> dict[str, Any]:

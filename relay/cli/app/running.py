@@ -13,6 +13,7 @@ import typer
 from relay.cli.app.supervising import Supervisor
 from relay.cli.app.worker_process import WorkerProcess
 from relay.cli.terminal.exits import BAD_INPUT, FAILURE, fail
+from relay.core.endpoints import addresses
 from relay.worker.logs import set_up
 
 NEEDS_WATCHFILES = "--reload needs watchfiles; install it with: pip install 'relay-timers[worker]'"
@@ -52,10 +53,11 @@ async def _run(
             try:
                 server = serve(AppProbes(supervisor, asyncio.get_running_loop()), *address)
             except OSError as error:
-                fail(f"--http: can't listen on {address[0]}:{address[1]}: {error.strerror}", FAILURE)
+                fail(f"--http: can't listen on {addresses.join(*address)}: {error.strerror}", FAILURE)
             stack.callback(server.server_close)
             stack.callback(server.shutdown)
-            _log.info("probes and metrics are on http://%s:%d", address[0], server.server_address[1])
+            shown = addresses.join(address[0], server.server_port)
+            _log.info("probes and metrics are on http://%s", shown)
         return await supervisor.run(changes)
 
 
@@ -70,7 +72,7 @@ def _changes() -> Callable[[], AsyncIterator[object]]:
 def _address(http: str) -> tuple[str, int] | None:
     if not http:
         return None
-    host, _, port = http.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 65_535:
+    try:
+        return addresses.split(http)
+    except ValueError:
         fail("--http: give HOST:PORT, such as 127.0.0.1:7470", BAD_INPUT)
-    return host.strip("[]"), int(port)

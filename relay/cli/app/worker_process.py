@@ -89,7 +89,7 @@ class WorkerProcess:
         return self._process is not None
 
     def stop(self) -> None:
-        """Let its handlers end, if there is a process. It is told once: a second SIGTERM would kill it."""
+        """Send SIGTERM, if there is a process: its handlers may end. Once only, since a second one kills."""
         if self._told is not self._process:
             self._told = self._process
             self._signal(signal.SIGTERM)

@@ -56,8 +56,8 @@ def wrong(who: str, words: str) -> InvalidArgument:
 
 
 def hints_of(handler: Callable[..., Any], who: str, *, needs_one: bool) -> Hints:
-    """Return the parameters that have to be filled with their types. A type is a str if its name is not
-    known. Empty if the signature can't be read. Raises `InvalidArgument` if there is none to fill, or
+    """Return the parameters to fill, each with its type, which is a str if its name is not known. The list is
+    empty if the signature can't be read. Raises `InvalidArgument` if `needs_one` and there is none, or for
     one that is filled by its name only."""
     try:
         if sys.version_info >= (3, 14):

@@ -11,12 +11,16 @@ from relay.v1 import delivery_service_pb2 as pb
 SECTION = "outcomes"
 
 
+async def ended(stage: Stage, payload: str, outcome: pb.Outcome) -> pb.Settlement:
+    """Deliver one timer with this payload; return its settlement. Raises `Broken` for another outcome."""
+    stream, one = await stage.stream(), delivery(payload)
+    await stream.deliver(one)
+    return await stage.settled(stream, one, outcome)
+
+
 @scene(SECTION, "A handler that returns is an ACK.")
 async def ack(stage: Stage) -> None:
-    stream = await stage.stream()
-    one = delivery("ack")
-    await stream.deliver(one)
-    await stage.settled(stream, one, pb.OUTCOME_ACK)
+    await ended(stage, "ack", pb.OUTCOME_ACK)
 
 
 @scene(SECTION, "A NACK carries the pause that was asked for, and none that was not.")
@@ -34,41 +38,29 @@ async def nack(stage: Stage) -> None:
 
 @scene(SECTION, "An error that a handler did not expect is a NACK, without the payload in its reason.")
 async def error(stage: Stage) -> None:
-    stream = await stage.stream()
     secret = "rosebud-1941"
-    one = delivery(f"error {secret}")
-    await stream.deliver(one)
-    said = await stage.settled(stream, one, pb.OUTCOME_NACK)
+    said = await ended(stage, f"error {secret}", pb.OUTCOME_NACK)
     if secret in said.reason:
         raise Broken("the reason quotes the payload")
 
 
 @scene(SECTION, "A NACK that says that another attempt is useless has retryable set to false.")
 async def final_nack(stage: Stage) -> None:
-    stream = await stage.stream()
-    one = delivery("final")
-    await stream.deliver(one)
-    said = await stage.settled(stream, one, pb.OUTCOME_NACK)
+    said = await ended(stage, "final", pb.OUTCOME_NACK)
     if not said.HasField("retryable") or said.retryable:
         raise Broken("retryable: false was asked for, and did not come")
 
 
 @scene(SECTION, "A REJECT carries its reason.")
 async def reject(stage: Stage) -> None:
-    stream = await stage.stream()
-    one = delivery("reject größer")
-    await stream.deliver(one)
-    said = await stage.settled(stream, one, pb.OUTCOME_REJECT)
+    said = await ended(stage, "reject größer", pb.OUTCOME_REJECT)
     if said.reason != "größer":
         raise Broken(f"reason: {said.reason!r} came, and 'größer' was asked for")
 
 
 @scene(SECTION, "RESCHEDULE carries the delay that was asked for.")
 async def reschedule(stage: Stage) -> None:
-    stream = await stage.stream()
-    one = delivery("reschedule 60000")
-    await stream.deliver(one)
-    said = await stage.settled(stream, one, pb.OUTCOME_RESCHEDULE)
+    said = await ended(stage, "reschedule 60000", pb.OUTCOME_RESCHEDULE)
     if said.reschedule.delay.ToMicroseconds() != 60_000_000:
         raise Broken("reschedule.delay: 60 s was asked for, and did not come")
 

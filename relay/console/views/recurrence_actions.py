@@ -79,10 +79,7 @@ async def ask_backfill(desk: Desk, call: PageCall) -> PageAnswer:
 async def backfill(desk: Desk, call: PageCall) -> PageAnswer:
     """Make occurrences for instants that have passed. Raises `InvalidField`."""
     name, recurrence_id = call.need("topic"), call.need("id")
-    since, until = call.instant("since"), call.instant("until")
-    if since is None or until is None:
-        missing = "since" if since is None else "until"
-        raise InvalidField(missing, "is missing; write it as 2026-11-24T08:00:00Z")
+    since, until = call.need_instant("since"), call.need_instant("until")
     request = pb.BackfillRecurrenceRequest(
         topic=name,
         recurrence_id=recurrence_id,

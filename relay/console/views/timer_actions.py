@@ -199,10 +199,7 @@ async def move(desk: Desk, call: PageCall) -> PageAnswer:
     """Give a timer another due time, and the payload of the form if it has one, unless the timer has changed
     since the page was made, and record who did. Raises `InvalidField`."""
     topic, timer_id = _names(call)
-    due, was = call.instant("due"), call.instant("was")
-    if due is None or was is None:
-        missing = "due" if due is None else "was"
-        raise InvalidField(missing, "is missing; write it as 2026-11-24T08:00:00Z")
+    due, was = call.need_instant("due"), call.need_instant("was")
     seen = Condition(only_pending=True, due=was, content=call.need("content"))
     found = await _movable(desk, topic, timer_id)
     said = call.text("expires").strip()

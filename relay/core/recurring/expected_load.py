@@ -48,7 +48,7 @@ def waiting(standing: int, arrivals: Sequence[int], place: int, after: int, rate
     of this place, if `standing` wait at the first one's.
 
     All that is due in an interval of a second is taken to be due at its beginning: most timers are due at
-    whole seconds. Where a topic keeps up, a lateness is told a second too long at most.
+    whole seconds. So the lateness of a topic that keeps up is too long by a second at most.
     """
     found = float(standing)
     for count in arrivals[:place]:

@@ -12,7 +12,6 @@ import math
 import struct
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import replace
 from itertools import chain, compress
 
 from relay.core.errors import InvalidField
@@ -155,7 +154,7 @@ class RedisStore:
             return _stored(timer_id, float(score), record)
         await self._subjects.look(topic, [stored])
         content = self._contents.decode(topic, timer_id, stored)
-        return replace(_stored(timer_id, float(score), record, content), digest=digest_of(stored))
+        return _stored(timer_id, float(score), record, content, digest_of(stored))
 
     async def claim(self, topic: str, request: ClaimRequest) -> Claim:
         """See `TimerStore.claim`. One script call, and an HMGET for subjects that are not known."""
@@ -388,7 +387,9 @@ def _claimed(flat: Sequence[bytes], topic: str, contents: Contents) -> ClaimedTi
     )
 
 
-def _stored(timer_id: str, score: float, raw_record: bytes, content: Content = NO_CONTENT) -> StoredTimer:
+def _stored(
+    timer_id: str, score: float, raw_record: bytes, content: Content = NO_CONTENT, digest: str = ""
+) -> StoredTimer:
     record = lease_record.read(raw_record)
     return StoredTimer(
         timer_id=timer_id,
@@ -396,6 +397,7 @@ def _stored(timer_id: str, score: float, raw_record: bytes, content: Content = N
         due=from_score(record.due),
         next_claim=from_score(score),
         attempts=record.attempts,
+        digest=digest,
         **content.fields(),
     )
 

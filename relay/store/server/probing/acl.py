@@ -70,10 +70,7 @@ def rights(job: AclJob, names: KeyNames, dispatches: Collection[Dispatch] = ()) 
     started = (Feature.TIMERS,) if job is AclJob.PRODUCER else BASE
     # Each refuses to start, or warns, without what it tries as it starts.
     commands |= {trial.partition(" ")[0].lower() for feature in started for trial in TRIALS[feature]}
-    if job is AclJob.PIPELINE:
-        commands |= {*READING}
-    else:
-        commands |= {*LISTENING}
+    commands |= set(READING if job is AclJob.PIPELINE else LISTENING)
     patterns = _patterns(names, {*keys, "layout", "journal"})
     return [*patterns, f"&{names.wake}:*", *(f"+{command}" for command in sorted(commands))]
 
