@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
+import socket
+import ssl
+import threading
+import warnings
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -10,7 +17,7 @@ import anyio
 import pytest
 
 from relay import app
-from relay.core.errors import ServiceError, UnfitServer
+from relay.core.errors import ServiceError, StoreError, UnfitServer
 from relay.settings import Settings
 from relay.store.server.fitness import check_server
 from relay.store.server.server import Server
@@ -182,3 +189,35 @@ async def test_sentinels_and_master_over_tls(authority: Authority, good: Pair) -
             assert "no CA that is trusted here has signed the server's certificate" in said
         finally:
             sentinel.stop()
+
+
+def test_a_refused_password_leaves_no_line_open(authority: Authority, good: Pair) -> None:
+    """redis-py closes a line that failed without waiting, and one by TLS ends when the server says goodbye.
+    Here it does not, and the loop ends first: the line is closed all the same."""
+    serves = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serves.load_cert_chain(good.certificate, good.key)
+    over = threading.Event()
+
+    def refuse(listener: socket.socket) -> None:
+        with serves.wrap_socket(listener.accept()[0], server_side=True) as line:
+            assert b"AUTH" in line.recv(4096)
+            line.sendall(b"-WRONGPASS invalid username-password pair\r\n")
+            over.wait(60.0)
+
+    async def ask(port: int) -> None:
+        url = f"rediss://:wrong@127.0.0.1:{port}/0?ssl_ca_certs={authority.ca.certificate}"
+        async with Server(url, connections=1, timeout=60.0) as server:
+            with pytest.raises(StoreError, match="invalid username"):
+                await server.info()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as thread:
+        refused = thread.submit(refuse, listener)
+        try:
+            with warnings.catch_warnings(record=True) as told:
+                warnings.simplefilter("always")
+                asyncio.run(ask(listener.getsockname()[1]))
+                gc.collect()
+        finally:
+            over.set()
+        refused.result()
+    assert [str(each.message) for each in told if each.category is ResourceWarning] == []

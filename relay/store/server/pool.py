@@ -114,6 +114,7 @@ class MasterPool(ConnectionPool):  # see 0018
         self._timeout = timeout
         self._made: weakref.WeakSet[AbstractConnection] = weakref.WeakSet()
         self._outdated: weakref.WeakSet[AbstractConnection] = weakref.WeakSet()
+        self._lines: weakref.WeakSet[asyncio.WriteTransport] = weakref.WeakSet()
         self._clocks: weakref.WeakKeyDictionary[AbstractConnection, ServerClock] = weakref.WeakKeyDictionary()
         self._stepped_back = stepped_back
         self._look = look
@@ -131,6 +132,8 @@ class MasterPool(ConnectionPool):  # see 0018
 
     async def _greet(self, connection: AbstractConnection) -> None:
         """A new connection may be one to another server, whose clock nobody knows yet."""
+        writer: Any = connection._writer  # noqa: SLF001  (there is no other way to know)
+        self._lines.add(writer.transport)
         asked, clock = monotonic(), ServerClock()
         clock.heard(await greet(connection), asked, monotonic())
         self._clocks[connection] = clock
@@ -205,6 +208,17 @@ class MasterPool(ConnectionPool):  # see 0018
             self._outdated.discard(connection)
             await connection.disconnect(nowait=True)
         await super().ensure_connection(connection)
+
+    async def disconnect(self, inuse_connections: bool = True) -> None:
+        """As in redis-py, and no line outlives it.
+
+        After an error, such as a password that the server refuses, redis-py closes without waiting. A line by
+        TLS then stays open until the server has closed its side, for up to 30 s, and the loop may end first.
+        """
+        await super().disconnect(inuse_connections)
+        for line in list(self._lines):
+            if line.is_closing():
+                line.abort()
 
 
 class Client(Redis):  # see 0065
