@@ -12,11 +12,13 @@ from tests.worlds.relay.stage import Stage
 
 pytestmark = [pytest.mark.checkout, pytest.mark.timeout(2000), pytest.mark.xdist_group("java")]
 
+STARTS_FAST = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m")
+
 
 def program(name: str) -> list[str]:
-    """How a class of the example is run: as its README says, and by a JVM that starts fast."""
+    """How a class of the example is run: as its README says, in a small JVM."""
     classes = f"{JAVA_EXAMPLE}/target/classes:{JAVA_EXAMPLE}/target/lib/*"
-    return [java(), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m", "-cp", classes, f"reminders.{name}"]
+    return [java(), *STARTS_FAST, "-cp", classes, f"reminders.{name}"]
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -1,4 +1,4 @@
-"""What builds the examples in other languages: Go and Java of the machine, and the Node.js that pip brings."""
+"""What builds the examples in other languages: Go and Java of the machine, Node.js by pip."""
 
 from __future__ import annotations
 
