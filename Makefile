@@ -242,6 +242,6 @@ constraints: ## Renew the files of pins from fresh installs of the newest allowe
 clean: ## Remove all that these targets made
 	rm -rf .venv .venv-kube .venv-orchestrators .venv-pipeline .venv-release .venv-stubs .venv-pins build dist *.egg-info
 	rm -rf examples/javascript/node_modules examples/typescript/node_modules examples/typescript/dist examples/typescript/src/api
-	rm -rf examples/go/stubs examples/go/bin tools/lua/node_modules
+	rm -rf examples/go/stubs examples/go/bin examples/java/target tools/lua/node_modules
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +

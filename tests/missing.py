@@ -19,6 +19,7 @@ DEBIAN = {
     "curl": "curl",
     "faketime": "faketime",
     "go": "golang-go",
+    "java": "default-jdk-headless maven",
     "node": "nodejs npm",
     "openssl": "openssl",
     "prometheus": "prometheus",

@@ -44,6 +44,7 @@ LEFT_OUT = (
     "relay/v1/",  # generated, as the next one
     "relay/journal/",
     "examples/go/stubs/",
+    "examples/java/target/",
     "examples/javascript/node_modules/",
     "examples/typescript/dist/",
     "examples/typescript/node_modules/",

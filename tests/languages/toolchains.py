@@ -1,4 +1,4 @@
-"""What builds the examples in other languages: Go of the machine, and the Node.js that pip brings."""
+"""What builds the examples in other languages: Go and Java of the machine, Node.js by pip."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from tests.missing import DEBIAN, skip
 from tests.worlds.relay.processes import ROOT
 
 GO_EXAMPLE = ROOT / "examples" / "go"
+JAVA_EXAMPLE = ROOT / "examples" / "java"
 TYPESCRIPT_EXAMPLE = ROOT / "examples" / "typescript"
 BUF = ROOT / ".venv" / "bin" / "buf"
 GO_PLACES = ("/usr/local/go/bin", "/usr/lib/go/bin")
@@ -59,6 +60,19 @@ def go_run(*words: str) -> str:
     return built(
         GO_EXAMPLE, go() / "go", *words, path=str(go()), GOTOOLCHAIN="local", GOFLAGS="-buildvcs=false"
     )
+
+
+def java() -> str:
+    """Return the command `java`. Skips the test if there is none, or no Maven."""
+    if shutil.which("javac") is None or shutil.which("mvn") is None:
+        skip("a JDK and Maven", f"apt-get install {DEBIAN['java']}")
+    return "java"
+
+
+def maven_run(*words: str) -> str:
+    """A command of Maven in the Java example."""
+    java()
+    return built(JAVA_EXAMPLE, "mvn", "--batch-mode", "--no-transfer-progress", "--quiet", *words)
 
 
 def npm_run(*words: str) -> str:
