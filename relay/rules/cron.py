@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from calendar import monthrange
 from collections.abc import Collection, Iterator
-from copy import copy
 from datetime import date, datetime, timedelta
 from functools import lru_cache
 from typing import NamedTuple
@@ -77,7 +76,7 @@ class CronWalls:
 
     def __call__(self, start: datetime) -> Iterator[datetime]:
         """See `Walls`."""
-        search = copy(self._search)
+        search = self._search.copied()
         search.dt = start - _TICK
         try:
             yield from search
@@ -112,6 +111,12 @@ class _CronSearch(CronSim):
         self._later_hour = _following(self.hours, 24)
         self._later_minute = _following(self.minutes, 60)
         self._later_second = _following(self.seconds, 60)
+
+    def copied(self) -> _CronSearch:
+        """One that starts anywhere, and has the same sets: `copy.copy` takes as long as a search of days."""
+        made = _CronSearch.__new__(_CronSearch)
+        made.__dict__.update(self.__dict__)
+        return made
 
     def advance_second(self) -> bool:
         """cronsim goes second by second, minute by minute, hour by hour; here each field is set at once."""
