@@ -189,9 +189,9 @@ class RecurrenceCalls:
     async def coming(
         self, topic: str, rule: pb.RecurrenceRule, count: int, *, ahead: int, at_least: int
     ) -> pb.PreviewRecurrenceResponse:
-        """Show the next instants of a rule that the topic has: `count` at most, and where they go on for
-        longer than `ahead` (microseconds), those until then, but `at_least` so many. As `preview`, but for
-        one thing: that the rule does not fire too often was checked when it was put, for which 2,000 instants
+        """Show the next instants of a rule that the topic has: `count` at most. Where they go on for longer
+        than `ahead` (microseconds), only those until then, or the first `at_least`. As `preview`, but for one
+        thing: that the rule does not fire too often was checked when it was put, for which 2,000 instants
         were computed. Raises `Denied` and `InvalidField`."""
         self._access.require(AccessVerb.READ, topic)
         if rule.calendars:

@@ -284,9 +284,9 @@ class Recurrences:
         at_least: int = 1,
     ) -> list[Nominal]:
         """Return the first nominal instants of a rule after an instant, those that are left out among them:
-        `count` at most. They end with the first one that is not before `until`, but there are `at_least` so
-        many. With a `topic`, refuse a rule that fires more often than the topic allows, or never. Raises
-        `InvalidField`."""
+        `count` at most. They end with the first one that is not before `until`, or behind it with number
+        `at_least`. With a `topic`, refuse a rule that fires more often than the topic allows, or never.
+        Raises `InvalidField`."""
         if not 1 <= count <= MOST_SHOWN:
             raise InvalidField("count", f"is {count}; give 1 to {MOST_SHOWN}")
         calendars = await self._as_they_are(rule)
