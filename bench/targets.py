@@ -14,6 +14,7 @@ from bench.measures import (
     drain,
     durability,
     lateness,
+    pages,
     peers,
     persistence,
     recurrences,
@@ -110,6 +111,19 @@ def idle_commands(run: Run) -> float:
 def sent_on(run: Run) -> float:
     """The commands that came to a wrong node, in all Clusters."""
     return sum(run["cluster", cluster.redirects(cluster.nodes(count)), ""] for count in cluster.NODES)
+
+
+def slowest_page(run: Run) -> float:
+    """The p99 of that page of the console which takes longest beside timers, in milliseconds."""
+    beside = tuple(pages.BESIDES)
+    took = [
+        value
+        for (measure, name, stat), value in run.items()
+        if (measure, stat) == ("pages", "p99") and name.endswith(beside)
+    ]
+    if not took:
+        raise KeyError("pages")
+    return max(took)
 
 
 def over_stored(synced: str, callers: int) -> Callable[[Run], float]:
@@ -269,4 +283,6 @@ TARGETS = (
         50,
         "ms",
     ),
+    Target("the slowest page of the console beside 5,000 timers/s, p99", slowest_page, 100, "ms"),
+    Target("50 open pages", of("pages", pages.open_pages(pages.OPEN), pages.SHARE), 3, "% of a core"),
 )

@@ -56,6 +56,17 @@ class Plan:
     recurrences: int = 100_000
     """that fall on one minute"""
     recurring_time: float = 30.0
+    pages_timers: int = 1_000_000
+    """in the topic whose pages are asked for"""
+    pages_dead: int = 100_000
+    pages_recurrences: int = 10_000
+    pages_settled: float = 5.0
+    """seconds until a relay that starts has looked at its recurrences"""
+    pages_asked: int = 60
+    """requests for each page"""
+    pages_rate: int = 5_000
+    """timers a second that pass beside"""
+    pages_time: float = 10.0
 
 
 QUICK = Plan(
@@ -80,6 +91,9 @@ QUICK = Plan(
     cluster=15_000,
     recurrences=20_000,
     recurring_time=10.0,
+    pages_timers=200_000,
+    pages_dead=20_000,
+    pages_asked=20,
 )
 
 FULL = Plan(
@@ -90,6 +104,7 @@ FULL = Plan(
     waiting=(1_000, 10_000, 100_000, 1_000_000, 5_000_000),
     cluster=200_000,
     recurring_time=90.0,
+    pages_timers=10_000_000,
 )
 
 TINY = Plan(
@@ -120,5 +135,12 @@ TINY = Plan(
     cluster=300,
     recurrences=600,
     recurring_time=0.5,
+    pages_timers=2_000,
+    pages_dead=60,
+    pages_recurrences=40,
+    pages_settled=0.0,
+    pages_asked=2,
+    pages_rate=200,
+    pages_time=0.2,
 )
 """For the suite, which looks at counts and at no time."""

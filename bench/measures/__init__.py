@@ -19,6 +19,7 @@ from bench.measures import (
     drain,
     durability,
     lateness,
+    pages,
     payloads,
     peers,
     persistence,
@@ -52,6 +53,7 @@ MODULES: tuple[ModuleType, ...] = (
     payloads,
     cluster,
     recurrences,
+    pages,
     sealing,
 )
 MEASURES: dict[str, Measure] = {

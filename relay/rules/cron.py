@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import re
 from calendar import monthrange
-from collections.abc import Iterator
-from copy import copy
+from collections.abc import Collection, Iterator
 from datetime import date, datetime, timedelta
 from functools import lru_cache
 from typing import NamedTuple
@@ -77,7 +76,7 @@ class CronWalls:
 
     def __call__(self, start: datetime) -> Iterator[datetime]:
         """See `Walls`."""
-        search = copy(self._search)
+        search = self._search.copied()
         search.dt = start - _TICK
         try:
             yield from search
@@ -86,6 +85,7 @@ class CronWalls:
 
 
 _TICK = timedelta(seconds=1)
+_MINUTE, _HOUR, _WHOLE_DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 _MONTH = timedelta(days=32)
 
 
@@ -108,6 +108,46 @@ class _CronSearch(CronSim):
         if "L" not in plain:
             self.days.discard(self.LAST)
         self.day_and = fields[_DAY].startswith("*") or fields[_WEEKDAY].startswith("*")
+        self._later_hour = _following(self.hours, 24)
+        self._later_minute = _following(self.minutes, 60)
+        self._later_second = _following(self.seconds, 60)
+
+    def copied(self) -> _CronSearch:
+        """One that starts anywhere, and has the same sets: `copy.copy` takes as long as a search of days."""
+        made = _CronSearch.__new__(_CronSearch)
+        made.__dict__.update(self.__dict__)
+        return made
+
+    def advance_second(self) -> bool:
+        """cronsim goes second by second, minute by minute, hour by hour; here each field is set at once."""
+        now = self.dt
+        if now.second in self.seconds:
+            return False
+        later = self._later_second[now.second]
+        self.dt = now.replace(second=later) if later else now.replace(second=0) + _MINUTE
+        return True
+
+    def advance_minute(self) -> bool:
+        """The same."""
+        now = self.dt
+        if now.minute in self.minutes:
+            return False
+        later = self._later_minute[now.minute]
+        self.dt = now.replace(minute=later, second=0)
+        if not later:
+            self.dt += _HOUR
+        return True
+
+    def advance_hour(self) -> bool:
+        """The same."""
+        now = self.dt
+        if now.hour in self.hours:
+            return False
+        later = self._later_hour[now.hour]
+        self.dt = now.replace(hour=later, minute=0, second=0)
+        if not later:
+            self.dt += _WHOLE_DAY
+        return True
 
     def advance_day(self) -> bool:
         """cronsim asks day by day; here a month is asked once, and remembered."""
@@ -134,6 +174,11 @@ class _CronSearch(CronSim):
         if super().match_dom(d):
             return True
         return any(d.day == _nearest_weekday(d.year, d.month, each) for each in self._nearest)
+
+
+def _following(values: Collection[int], size: int) -> list[int]:
+    """For each number below `size` the least of the values that is above it, 0 if none is."""
+    return [min((each for each in values if each > number), default=0) for number in range(size)]
 
 
 @lru_cache(1_024)

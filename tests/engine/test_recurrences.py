@@ -179,6 +179,16 @@ async def test_a_topic_that_allows_less(kept: Scene) -> None:
         assert (await recurrences.put(kept.topic, quick))[1] is Put.REPLACED
 
 
+async def test_a_preview_ends_behind_an_instant(kept: Scene) -> None:
+    """A rule that is rare is not computed for centuries."""
+    async with kept.engine() as recurrences:
+        minutes = Rule(every=60 * SECOND)
+        for count, until, at_least, many in ((9, 5, 2, 5), (9, 5, 7, 7), (4, 5, 2, 4), (9, None, 2, 9)):
+            end = None if until is None else until * 60 * SECOND
+            shown = await recurrences.preview(minutes, count, 0, until=end, at_least=at_least)
+            assert [each.instant for each in shown] == [n * 60 * SECOND for n in range(1, many + 1)]
+
+
 async def test_another_rule_while_instants_have_passed(kept: Scene) -> None:
     """They are the old rule's: each has its occurrence, or its reason, before the new rule counts."""
     async with kept.engine() as recurrences:

@@ -186,15 +186,20 @@ class RecurrenceCalls:
             )
         return pb.PreviewRecurrenceResponse(instants=[values.shown(each) for each in found], tzdata=TZDATA)
 
-    async def coming(self, topic: str, rule: pb.RecurrenceRule, count: int) -> pb.PreviewRecurrenceResponse:
-        """Show the next instants of a rule that the topic has. As `preview`, but for one thing: that the rule
-        does not fire too often was checked when it was put, for which 2,000 instants were computed. Raises
-        `Denied` and `InvalidField`."""
+    async def coming(
+        self, topic: str, rule: pb.RecurrenceRule, count: int, *, ahead: int, at_least: int
+    ) -> pb.PreviewRecurrenceResponse:
+        """Show the next instants of a rule that the topic has: `count` at most. Where they go on for longer
+        than `ahead` (microseconds), only those until then, or the first `at_least`. As `preview`, but for one
+        thing: that the rule does not fire too often was checked when it was put, for which 2,000 instants
+        were computed. Raises `Denied` and `InvalidField`."""
         self._access.require(AccessVerb.READ, topic)
         if rule.calendars:
             self._access.require(AccessVerb.READ, EVERY_TOPIC)
         now = time.time_ns() // 1_000
-        found = await self._engine.recurrences.preview(values.rule(rule), count, now)
+        found = await self._engine.recurrences.preview(
+            values.rule(rule), count, now, until=now + ahead, at_least=at_least
+        )
         return pb.PreviewRecurrenceResponse(instants=[values.shown(each) for each in found], tzdata=TZDATA)
 
     async def pause(self, request: pb.PauseRecurrenceRequest) -> pb.PauseRecurrenceResponse:

@@ -11,12 +11,13 @@ from relay.console import shown
 from relay.console.acting import NOTE, ActionDone, Asking, Fact
 from relay.console.requests import Desk, PageAnswer, PageCall
 from relay.console.shapes import shape
-from relay.console.views.dead_letters import pages
+from relay.console.views.dead_letters import looked_at, pages
+from relay.core.errors import InvalidField
 from relay.core.trust.verbs import AccessVerb
 from relay.v1 import topic_service_pb2 as pb
 
 AT_ONCE = 5_000
-"""The dead letters that one form looks at; its answer goes on from there."""
+"""The dead letters that one form looks at, at most; its answer goes on from there."""
 
 ANY = "*"
 """In the place of a reason: all dead letters."""
@@ -25,7 +26,8 @@ ANY = "*"
 @dataclass(frozen=True, slots=True)
 class LetterChoice:
     """Which dead letters: one by its `dead_id`, or those with a reason and a shape, from `cursor` on, that
-    had died by `until`, in microseconds: the instant at which the page before counted them."""
+    had died by `until`, in microseconds: the instant at which the page before counted them. It looked at
+    `most`."""
 
     topic: str
     dead_id: str
@@ -33,14 +35,19 @@ class LetterChoice:
     shape: str
     cursor: str
     until: int | None = None
+    most: int = AT_ONCE
 
     @classmethod
     def of(cls, call: PageCall) -> LetterChoice:
         """What a request says."""
         dead_id = call.text("dead_id")
         reason = "" if dead_id else call.need("reason")
-        until = call.instant("until")
-        return cls(call.need("topic"), dead_id, reason, call.text("shape"), call.text("cursor"), until)
+        until, most = call.instant("until"), call.text("most") or f"{AT_ONCE}"
+        if not (most.isascii() and most.isdigit() and 1 <= int(most) <= AT_ONCE):
+            raise InvalidField("most", f"is not a whole number from 1 to {AT_ONCE}")
+        return cls(
+            call.need("topic"), dead_id, reason, call.text("shape"), call.text("cursor"), until, int(most)
+        )
 
     def takes(self, letter: pb.DeadLetter) -> bool:
         """Whether a letter is one of them."""
@@ -58,6 +65,7 @@ class LetterChoice:
             "shape": self.shape,
             "cursor": self.cursor,
             "until": "" if self.until is None else shown.utc(self.until),
+            "most": "" if self.most == AT_ONCE else f"{self.most}",
         }
         return {name: text for name, text in said.items() if text}
 
@@ -77,8 +85,9 @@ async def _counted(desk: Desk, choice: LetterChoice) -> tuple[list[Fact], Letter
             ("Reason", letter.reason),
         ]
         return facts, choice
-    found, following, until = 0, "", 0
-    async for letters, cursor in pages(desk, choice.topic, choice.cursor, AT_ONCE):
+    found, following, until, most = 0, "", 0, 0
+    async for letters, cursor in looked_at(desk, choice.topic, choice.cursor, choice.most):
+        most += len(letters)
         found += sum(map(choice.takes, letters))
         until = max(until, *(shown.microseconds(each.death_time) or 0 for each in letters), 0)
         following = cursor
@@ -86,8 +95,9 @@ async def _counted(desk: Desk, choice: LetterChoice) -> tuple[list[Fact], Letter
         until = max(until, time.time_ns() // 1000)
     if choice.reason != ANY:
         head += [("Reason", choice.reason), ("Error", shown.visible(choice.shape) or "none")]
-    more = f" of the {shown.count(AT_ONCE)} that are looked at first" if following else ""
-    return [*head, ("Dead letters", f"{shown.count(found)}{more}")], replace(choice, until=until)
+    more = f" of the {shown.count(most)} that are looked at first" if following else ""
+    counted = replace(choice, until=until, most=max(most, 1) if following else AT_ONCE)
+    return [*head, ("Dead letters", f"{shown.count(found)}{more}")], counted
 
 
 async def _ask(desk: Desk, call: PageCall, verb: str, explanation: str, *, final: bool = False) -> PageAnswer:
@@ -124,12 +134,12 @@ async def ask_purge(desk: Desk, call: PageCall) -> PageAnswer:
 
 
 async def _all(desk: Desk, choice: LetterChoice, work: Counter[str], verb: str, note: str) -> str:
-    """Act on all that are chosen, within `AT_ONCE` that are looked at; return where to go on."""
+    """Act on all that are chosen, within those that are looked at; return where to go on."""
     if choice.dead_id:
         await _act(desk, choice.topic, [choice.dead_id], work, verb, note)
         return ""
     following = ""
-    async for letters, cursor in pages(desk, choice.topic, choice.cursor, AT_ONCE):
+    async for letters, cursor in pages(desk, choice.topic, choice.cursor, choice.most):
         following = cursor
         if names := [letter.dead_id for letter in letters if choice.takes(letter)]:
             await _act(desk, choice.topic, names, work, verb, note)
@@ -159,7 +169,8 @@ async def _do(desk: Desk, call: PageCall, verb: str) -> PageAnswer:
     following = await _all(desk, choice, work, verb, call.text("note"))
     facts: list[Fact] = [(what, shown.count(many)) for what, many in work.items() if many]
     back = shown.address("/console/dead", topic=choice.topic)
-    again = {**choice.hidden, "cursor": following, "note": call.text("note")} if following else None
+    rest = replace(choice, cursor=following, most=AT_ONCE)
+    again = {**rest.hidden, "note": call.text("note")} if following else None
     title = f"{verb}: there are more" if again else f"{verb}: done"
     return ActionDone(
         title, facts or [("Dead letters", "none")], back, choice.topic, f"/console/dead/{verb.lower()}", again

@@ -8,9 +8,10 @@ from google.protobuf.duration_pb2 import Duration
 
 from relay.console import shown
 from relay.console.requests import Desk, PageAnswer, PageCall, Shown
-from relay.console.views.calendar import days_of, line_of
+from relay.console.views.calendar import WEEKS, days_of, line_of
 from relay.console.views.topics import of_topic
 from relay.core.errors import InvalidField, ServiceError
+from relay.core.instants import SECOND
 from relay.core.trust.verbs import AccessVerb
 from relay.v1 import recurrence_service_pb2 as pb
 
@@ -21,7 +22,11 @@ COMING, PAST = 12, 16
 """The instants that a page shows."""
 
 CALENDAR = 200
-"""The instants to come that a calendar counts."""
+"""The instants to come that a calendar counts, at most."""
+
+CALENDAR_AHEAD = (WEEKS * 7 + 1) * 86_400 * SECOND
+"""Microseconds until behind the end of a calendar, in whatever zone: what comes later is computed only for
+the list of instants. 200 instants of a rule that fires once in years would take seconds."""
 
 
 def rule_of(rule: pb.RecurrenceRule) -> str:
@@ -73,7 +78,9 @@ async def recurrence(desk: Desk, call: PageCall) -> PageAnswer:
     history = await desk.recurrences.history(pb.GetRecurrenceHistoryRequest(**named, limit=PAST))
     coming, trouble, now = pb.PreviewRecurrenceResponse(), "", datetime.now(UTC)
     try:
-        coming = await desk.recurrences.coming(name, found.spec.rule, CALENDAR)
+        coming = await desk.recurrences.coming(
+            name, found.spec.rule, CALENDAR, ahead=CALENDAR_AHEAD, at_least=COMING
+        )
     except ServiceError as failure:  # such as a rule that has fired for the last time
         trouble = str(failure)
     about = {

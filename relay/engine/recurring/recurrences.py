@@ -273,10 +273,20 @@ class Recurrences:
             topic, lambda layout: self._store.page(layout, prefix=prefix, limit=limit, cursor=cursor)
         )
 
-    async def preview(self, rule: Rule, count: int, since: int, *, topic: str = "") -> list[Nominal]:
-        """Return the first nominal instants of a rule after an instant, those that are left out among them.
-        With a `topic`, refuse a rule that fires more often than the topic allows, or never. Raises
-        `InvalidField`."""
+    async def preview(
+        self,
+        rule: Rule,
+        count: int,
+        since: int,
+        *,
+        topic: str = "",
+        until: int | None = None,
+        at_least: int = 1,
+    ) -> list[Nominal]:
+        """Return the first nominal instants of a rule after an instant, those that are left out among them:
+        `count` at most. They end with the first one that is not before `until`, or behind it with number
+        `at_least`. With a `topic`, refuse a rule that fires more often than the topic allows, or never.
+        Raises `InvalidField`."""
         if not 1 <= count <= MOST_SHOWN:
             raise InvalidField("count", f"is {count}; give 1 to {MOST_SHOWN}")
         calendars = await self._as_they_are(rule)
@@ -291,6 +301,8 @@ class Recurrences:
             began = monotonic()
             for each in islice(instants.after(since), count):
                 found.append(each)
+                if until is not None and each.instant >= until and len(found) >= at_least:
+                    break
                 if len(found) < count and monotonic() - began > LONGEST_PREVIEW:
                     problem = f"is {count}, and this rule is computed no further than {len(found)} instants"
                     raise InvalidField("count", f"{problem} within {LONGEST_PREVIEW:g} s; give fewer")

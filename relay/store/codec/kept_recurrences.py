@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import lru_cache
 
-from relay.core.recurring.recurrence import StoredRecurrence
+from relay.core.recurring.recurrence import Recurrence, Standing, StoredRecurrence
 from relay.core.timers import NO_CONTENT, Content
 from relay.core.trust.sealing import DoesNotOpen, Unopened
 from relay.store.codec import envelope
@@ -23,6 +24,20 @@ def sealed_of(flat: Sequence[bytes]) -> Iterator[bytes]:
             with suppress(ValueError, LookupError, TypeError):
                 if (stored := sealed_in(rule)) is not None:
                     yield stored
+
+
+SHORT, REMEMBERED = 2_048, 1_000
+"""The bytes of a text that is remembered once it is read, and the number of such texts."""
+
+
+@lru_cache(REMEMBERED)
+def _rule_of(recurrence_id: str, text: bytes) -> Recurrence:
+    return read_rule(recurrence_id, text)
+
+
+@lru_cache(REMEMBERED)
+def _standing_of(text: bytes) -> Standing:
+    return read_standing(text)
 
 
 def kept_of(
@@ -49,7 +64,11 @@ def kept_of(
                 return NO_CONTENT
 
         try:
-            wanted, where = read_rule(name.decode(), rule, opened), read_standing(standing)
+            # Pages and metrics read the same ones again and again, and most have not changed. What is sealed
+            # has to be opened each time: its key may be gone.
+            is_short = len(rule) <= SHORT and _MAY_BE_SEALED not in rule
+            wanted = _rule_of(name.decode(), rule) if is_short else read_rule(name.decode(), rule, opened)
+            where = (_standing_of if len(standing) <= SHORT else read_standing)(standing)
         except DoesNotOpen as failure:
             unread[timer_id] = failure.why
         except (ValueError, LookupError, TypeError, AttributeError):

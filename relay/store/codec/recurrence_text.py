@@ -117,8 +117,7 @@ def read_standing(text: bytes) -> Standing:
     """Read what `write_standing` has written. Raises `ValueError`."""
     last, _, rest = text.partition(b"\n")
     said = _mapping(rest)
-    number, numbers = _typed(int), _typed(int, type(None))
-    words, mapping, listed = _typed(str), _typed(dict), _typed(list)
+    number, numbers, words, mapping, listed = _KINDS
     return Standing(
         version=number(said["version"]),
         next=numbers(said["next"]),
@@ -165,6 +164,10 @@ def _typed(*kinds: type) -> Callable[[Any], Any]:
         return value
 
     return typed
+
+
+_KINDS = _typed(int), _typed(int, type(None)), _typed(str), _typed(dict), _typed(list)
+"""What the values of a standing may be."""
 
 
 def _said(holder: object, names: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
