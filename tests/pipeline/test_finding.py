@@ -85,5 +85,6 @@ def read_by_rust(read: DeltaTable, condition: str) -> int:
     """How many row groups are left by their filters, in Rust's reader."""
     query = QueryBuilder().register("cold", read)
     told = pa.table(query.execute(f"explain analyze select * from cold where {condition}"))
-    (left,) = re.findall(r"row_groups_pruned_bloom_filter=\d+ total → (\d+) matched", str(told["plan"].to_pylist()))
+    plan = str(told["plan"].to_pylist())
+    (left,) = re.findall(r"row_groups_pruned_bloom_filter=\d+ total → (\d+) matched", plan)
     return int(left)
