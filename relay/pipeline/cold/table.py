@@ -39,8 +39,8 @@ PROPERTIES = {
 }
 FILES = {
     # A file's least and greatest ids say little, since its rows lie in the order of due times. By the filter
-    # a look-up passes over row groups. Of 13 sizes, from 1 KiB to 4 MiB, the least is written that has room
-    # for the row group's ids.
+    # a look-up passes over row groups. The writer fills 13 sizes, from 1 KiB to 4 MiB, and keeps the least
+    # that has room for the row group's ids.
     "parquet.bloom.filter.enabled#timer_id": "true",
     "parquet.bloom.filter.adaptive.enabled": "true",
     "parquet.bloom.filter.candidates.number#timer_id": "13",
