@@ -37,6 +37,18 @@ PROPERTIES = {
     "delta.dataSkippingStatsColumns": "topic,timer_id,version,due_us",
     "delta.enableDeletionVectors": "false",  # other engines must read what rests here
 }
+FILES = {
+    # A file's least and greatest ids say little, since its rows lie in the order of due times. By the filter
+    # a look-up passes over row groups. The writer fills 13 sizes, from 1 KiB to 4 MiB, and keeps the least
+    # that has room for the row group's ids.
+    "parquet.bloom.filter.enabled#timer_id": "true",
+    "parquet.bloom.filter.adaptive.enabled": "true",
+    "parquet.bloom.filter.candidates.number#timer_id": "13",
+    "parquet.bloom.filter.max.bytes": str(4 << 20),
+    "parquet.block.size": str(16 << 20),  # the row group that has the id is read whole
+}
+"""How files are written (see 0133). A new table has this among its properties, so a merge by anybody keeps to
+it. What Relay writes keeps to it in an older table, too: properties that change fail all writes under way."""
 NO_TABLE = -1
 VACUUMED = "_last_vacuum_info"
 """Delta's note of the last time."""
@@ -93,9 +105,9 @@ class Table:
         # A sweep reads those parts of a file that are due, also before the table is clustered.
         ordered = table.hint("rebalance").sortWithinPartitions("due_us")
         # No transaction id: no second append ever has this one's version, and Delta would remember each.
-        ordered.write.format("delta").mode("append").option("userMetadata", f"write {version}").save(
-            self.path
-        )
+        writer = ordered.write.format("delta").mode("append").option("userMetadata", f"write {version}")
+        with configured(self._spark, FILES):
+            writer.save(self.path)
 
     def _create(self) -> None:
         from delta.tables import DeltaTable
@@ -104,7 +116,7 @@ class Table:
         for name, kind in COLUMNS.items():
             builder = builder.addColumn(name, kind)
         builder = builder.clusterBy(*CLUSTERED)
-        for name, value in PROPERTIES.items():
+        for name, value in {**PROPERTIES, **FILES}.items():
             builder = builder.property(name, value)
         try:
             builder.execute()
@@ -117,7 +129,8 @@ class Table:
         before = self.version()
         if before == NO_TABLE:
             return 0
-        self._table().delete(condition)
+        with configured(self._spark, FILES):
+            self._table().delete(condition)
         return self._deleted(before, "numDeletedRows")
 
     def delete_all(self, rows: DataFrame) -> int:
@@ -125,7 +138,8 @@ class Table:
         same = " and ".join(f"r.{name} <=> d.{name}" for name in ("topic", "timer_id", "version", "due_us"))
         merge = self._table().alias("r").merge(rows.distinct().alias("d"), same)
         before = self.version()
-        merge.whenMatchedDelete().execute()
+        with configured(self._spark, FILES):
+            merge.whenMatchedDelete().execute()
         return self._deleted(before, "numTargetRowsDeleted")
 
     def _deleted(self, before: int, name: str) -> int:
@@ -144,7 +158,7 @@ class Table:
     def optimize(self) -> bool:
         """Merge small files and cluster their rows. Returns whether that was done: a deletion beside it
         wins."""
-        with configured(self._spark, _OPTIMIZING):
+        with configured(self._spark, {**_OPTIMIZING, **FILES}):
             try:
                 self._table().optimize().executeCompaction()
             except FAILURES as failure:
