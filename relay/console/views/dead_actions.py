@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -43,7 +44,7 @@ class LetterChoice:
         dead_id = call.text("dead_id")
         reason = "" if dead_id else call.need("reason")
         until, most = call.instant("until"), call.text("most") or f"{AT_ONCE}"
-        if not (most.isascii() and most.isdigit() and 1 <= int(most) <= AT_ONCE):
+        if not (re.fullmatch(r"[0-9]{1,4}", most) and 1 <= int(most) <= AT_ONCE):
             raise InvalidField("most", f"is not a whole number from 1 to {AT_ONCE}")
         return cls(
             call.need("topic"), dead_id, reason, call.text("shape"), call.text("cursor"), until, int(most)
