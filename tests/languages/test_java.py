@@ -16,9 +16,10 @@ STARTS_FAST = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m")
 
 
 def program(name: str) -> list[str]:
-    """How a class of the example is run: as its README says, in a small JVM."""
+    """How a class of the example is run: as its README says, in a small JVM. Java reads arguments by the
+    locale."""
     classes = f"{JAVA_EXAMPLE}/target/classes:{JAVA_EXAMPLE}/target/lib/*"
-    return [java(), *STARTS_FAST, "-cp", classes, f"reminders.{name}"]
+    return ["env", "LC_ALL=C.UTF-8", java(), *STARTS_FAST, "-cp", classes, f"reminders.{name}"]
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -57,23 +57,23 @@ public final class Producer implements AutoCloseable {
    * Makes a call again while the relay or its Redis is away.
    *
    * <p>A try without an answer may act until its deadline, and would undo what came after it. So each try has a short
-   * deadline, and what comes next, another try or an exception, waits for the relay's answer or for that deadline.
+   * deadline, and what comes next, another try or an exception, waits for the relay's answer or for that deadline. The relay
+   * counts it from when the call arrives: grpc-java writes it before it has a connection. So the wait begins with the failure.
    */
   private <A> A repeat(Function<TimerServiceBlockingStub, A> call) throws InterruptedException {
     long end = System.nanoTime() + timeout.toNanos();
     long life = FIRST_TRY;
     long pause = FIRST_PAUSE;
     while (true) {
-      long began = System.nanoTime();
-      long mine = Math.min(life, end - began);
+      long mine = Math.min(life, end - System.nanoTime());
       try {
         return call.apply(timers.withDeadlineAfter(mine, TimeUnit.NANOSECONDS));
       } catch (StatusRuntimeException failure) {
         if (!mayPass(failure.getStatus())) throw failure;
         OptionalLong asked = retryDelay(failure);
-        long wait = asked.isPresent() ? Math.max(asked.getAsLong(), pause) : began + mine - System.nanoTime();
+        long wait = asked.isPresent() ? Math.max(asked.getAsLong(), pause) : mine;
         if (asked.isPresent() && System.nanoTime() + wait - end > 0) throw failure;
-        if (wait > 0) TimeUnit.NANOSECONDS.sleep(wait);
+        TimeUnit.NANOSECONDS.sleep(wait);
         if (System.nanoTime() - end >= 0) throw failure;
         if (failure.getStatus().getCode() == Status.Code.DEADLINE_EXCEEDED) life *= 2; // the relay may only be slow
         pause = Math.min(2 * pause, LONGEST_PAUSE);
