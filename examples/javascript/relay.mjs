@@ -141,19 +141,21 @@ export class Producer {
    *
    * But a try without an answer may act until its deadline, and undo what came after it. So each try has a short
    * deadline, and what comes next, another try or an error, waits for the relay's answer or for that deadline.
+   * The relay counts it from when the call arrives: grpc-js writes it before it has a connection. So the wait begins with
+   * the failure.
    */
   async #call(method, request) {
     const end = Date.now() + this.#timeoutMs;
     let life = TRY_MS;
     for (const pause of pauses(50, 2000)) {
-      const deadline = Math.min(Date.now() + life, end);
+      const mine = Math.min(life, end - Date.now());
       try {
-        return await this.#callOnce(method, request, deadline);
+        return await this.#callOnce(method, request, Date.now() + mine);
       } catch (error) {
         if (error.code !== grpc.status.UNAVAILABLE && error.code !== grpc.status.DEADLINE_EXCEEDED) throw error;
-        const wait = isFinal(error) ? pause : deadline - Date.now();
+        const wait = isFinal(error) ? pause : mine;
         if (isFinal(error) && Date.now() + wait >= end) throw error;
-        await sleep(Math.max(wait, 0));
+        await sleep(wait);
         if (Date.now() >= end) throw error;
         if (error.code === grpc.status.DEADLINE_EXCEEDED) life *= 2; // a slow relay gets more time
       }

@@ -123,7 +123,7 @@ _URLS = (
 )
 
 TARGETS: dict[str, tuple[Any, ...]] = {
-    "settings": (_settings, _SETTINGS, (SettingsError,), _YAML_WORDS, 1_200, 3.0),
+    "settings": (_settings, _SETTINGS, (SettingsError,), _YAML_WORDS, 1_200, 10.0),
     "variables": (
         _variables,
         (
@@ -133,10 +133,10 @@ TARGETS: dict[str, tuple[Any, ...]] = {
         (SettingsError,),
         (b"\nRELAY_", b"__", b"TOPICS__", b"=", b"DEFAULTS__", b"RELAY___=", b"[]", b"{}"),
         300,
-        3.0,
+        10.0,
     ),
-    "declared": (_declared, _DECLARED, (SettingsError,), _YAML_WORDS, 800, 3.0),
-    "policy": (_policy, _POLICIES, (SettingsError,), _POLICY_WORDS, 1_500, 3.0),
+    "declared": (_declared, _DECLARED, (SettingsError,), _YAML_WORDS, 800, 10.0),
+    "policy": (_policy, _POLICIES, (SettingsError,), _POLICY_WORDS, 1_500, 10.0),
     "redis_url": (
         _redis_url,
         _URLS,

@@ -65,22 +65,23 @@ function promised<T>(call: (done: Callback<T>) => unknown): Promise<T> {
  * Make a call again while the relay or its Redis is away.
  *
  * A try without an answer may act until its deadline, and would undo what came after it. So each try has a short
- * deadline, and what comes next, another try or an error, waits for the relay's answer or for that deadline.
+ * deadline, and what comes next, another try or an error, waits for the relay's answer or for that deadline. The relay
+ * counts it from when the call arrives: grpc-js writes it before it has a connection. So the wait begins with the failure.
  */
 export async function repeated<T>(timeoutMs: number, call: (deadline: number) => Promise<T>): Promise<T> {
   const end = Date.now() + timeoutMs;
   let life = FIRST_TRY_MS;
   for (const pause of pauses(50, 2000)) {
-    const deadline = Math.min(Date.now() + life, end);
+    const mine = Math.min(life, end - Date.now());
     try {
-      return await call(deadline);
+      return await call(Date.now() + mine);
     } catch (error) {
       const { code, metadata } = error as grpc.ServiceError;
       if (!OPEN.has(code)) throw error;
       const asked = retryInfo(metadata);
-      const wait = asked === undefined ? deadline - Date.now() : Math.max(asked, pause);
+      const wait = asked === undefined ? mine : Math.max(asked, pause);
       if (asked !== undefined && Date.now() + wait >= end) throw error;
-      await sleep(Math.max(wait, 0));
+      await sleep(wait);
       if (Date.now() >= end) throw error;
       if (code === grpc.status.DEADLINE_EXCEEDED) life *= 2; // the relay may only be slow
     }

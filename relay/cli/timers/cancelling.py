@@ -97,7 +97,7 @@ class CancelTally:
         if self.under_way:
             told.append(f"{self.under_way:,} of them were being delivered, and handlers may still be running")
         if of[ChangeResult.NOT_FOUND]:
-            told.append(f"{of[ChangeResult.NOT_FOUND]:,} had ended before their turn came")
+            told.append(f"{of[ChangeResult.NOT_FOUND]:,} were gone when their turn came")
         left = of[ChangeResult.UNCHANGED] + of[ChangeResult.IN_FLIGHT]
         if left:
             told.append(f"left {left:,} alone that had changed since, and are not meant any more")

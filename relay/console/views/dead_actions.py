@@ -40,7 +40,7 @@ class LetterChoice:
 
     @classmethod
     def of(cls, call: PageCall) -> LetterChoice:
-        """What a request says."""
+        """What a request says. Raises `InvalidField`."""
         dead_id = call.text("dead_id")
         reason = "" if dead_id else call.need("reason")
         until, most = call.instant("until"), call.text("most") or f"{AT_ONCE}"

@@ -19,7 +19,7 @@ MOST_LOOKED_AT = 2_000
 
 PATIENCE = 0.06
 """Seconds for which a page looks at them: it begins no call that would end later, if it took as long as the
-last one."""
+last one (see 0134)."""
 
 AT_A_TIME = 100
 """The dead letters that a page reads in one call, so that it holds up Redis for 2 ms and not for 10."""
