@@ -150,6 +150,7 @@ def valkey(server_pool: ServerPool) -> RunningServer:
 @pytest.fixture
 def keyspace(server_pool: ServerPool) -> Iterator[Keyspace]:
     """Fresh topic names; fails a test that leaves keys of anything else behind, and flushes the servers."""
+    Keyspace(server_pool).flush()  # of what a test without this fixture has left
     space = Keyspace(server_pool)
     yield space
     leaks = space.leaks()

@@ -104,6 +104,13 @@ class PageCall:
         return found
 
 
+def whole(name: str, said: str, most: int) -> int:
+    """Read a whole number from 1 to `most`. Raises `InvalidField`."""
+    if not said.isascii() or not said.isdigit() or not 1 <= int(said) <= most:
+        raise InvalidField(name, f"is not a whole number from 1 to {most}")
+    return int(said)
+
+
 @dataclass(frozen=True, slots=True)
 class Shown:
     """A page: a template, and what it shows."""

@@ -22,8 +22,20 @@ MOST_BYTES = 4 << 20
 """The bytes of contents that one call reads where headers are asked for, of all partitions together."""
 
 PATIENCE = 0.06
-"""Seconds for which a search looks at timers: it begins no call that would end later, if it took as long as
-the last one."""
+"""Seconds for which one call looks at timers, or a page of the console at dead letters."""
+
+
+class LookingTime:
+    """Some seconds, in which no call is begun that would end too late if it took as long as the last one."""
+
+    def __init__(self, seconds: float) -> None:
+        self._last = time.monotonic()
+        self._end = self._last + seconds
+
+    def is_over(self) -> bool:
+        """Whether to end, after a call."""
+        before, self._last = self._last, time.monotonic()
+        return self._last + (self._last - before) >= self._end
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +87,7 @@ class TimerSearches:
             raise InvalidField("limit", f"is {limit}; give 1 to {MOST_FOUND}")
         if not cursor and search.since is not None:
             cursor = self._engine.cursor_at(search.since)
-        now = time.monotonic()
-        end = now + PATIENCE
+        looking = LookingTime(PATIENCE)
         found: list[StoredTimer] = []
         looked_at = closed = 0
         any_fits = not search.prefix and search.state is None and not search.header
@@ -92,9 +103,9 @@ class TimerSearches:
                 looked_at += 1
                 if _fits(search, timer):
                     found.append(timer)
-            cursor, before, now = page.cursor, now, time.monotonic()
-            is_late = now + (now - before) >= end
-            if not cursor or len(found) >= limit or looked_at >= MOST_LOOKED_AT or is_late:
+            cursor = page.cursor
+            is_enough = len(found) >= limit or looked_at >= MOST_LOOKED_AT
+            if not cursor or is_enough or looking.is_over():
                 return TimersFound(found, looked_at, cursor, closed)
 
 

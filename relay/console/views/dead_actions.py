@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -10,10 +9,9 @@ from dataclasses import dataclass, replace
 
 from relay.console import shown
 from relay.console.acting import NOTE, ActionDone, Asking, Fact
-from relay.console.requests import Desk, PageAnswer, PageCall
+from relay.console.requests import Desk, PageAnswer, PageCall, whole
 from relay.console.shapes import shape
 from relay.console.views.dead_letters import looked_at, pages
-from relay.core.errors import InvalidField
 from relay.core.trust.verbs import AccessVerb
 from relay.v1 import topic_service_pb2 as pb
 
@@ -43,12 +41,9 @@ class LetterChoice:
         """What a request says. Raises `InvalidField`."""
         dead_id = call.text("dead_id")
         reason = "" if dead_id else call.need("reason")
-        until, most = call.instant("until"), call.text("most") or f"{AT_ONCE}"
-        if not (re.fullmatch(r"[0-9]{1,4}", most) and 1 <= int(most) <= AT_ONCE):
-            raise InvalidField("most", f"is not a whole number from 1 to {AT_ONCE}")
-        return cls(
-            call.need("topic"), dead_id, reason, call.text("shape"), call.text("cursor"), until, int(most)
-        )
+        until = call.instant("until")
+        most = whole("most", call.text("most") or f"{AT_ONCE}", AT_ONCE)
+        return cls(call.need("topic"), dead_id, reason, call.text("shape"), call.text("cursor"), until, most)
 
     def takes(self, letter: pb.DeadLetter) -> bool:
         """Whether a letter is one of them."""

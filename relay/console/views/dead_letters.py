@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
+from relay.api.looking.searching import PATIENCE, LookingTime
 from relay.console import contents, shown
 from relay.console.requests import Desk, PageAnswer, PageCall, Shown
 from relay.console.shapes import shape
@@ -16,10 +16,6 @@ from relay.v1 import topic_service_pb2 as pb
 
 MOST_LOOKED_AT = 2_000
 """The dead letters that one page looks at."""
-
-PATIENCE = 0.06
-"""Seconds for which a page looks at them: it begins no call that would end later, if it took as long as the
-last one (see 0134)."""
 
 AT_A_TIME = 100
 """The dead letters that a page reads in one call, so that it holds up Redis for 2 ms and not for 10."""
@@ -67,13 +63,12 @@ async def pages(
 async def looked_at(
     desk: Desk, topic: str, cursor: str, most: int, *, timer_id: str = ""
 ) -> AsyncIterator[tuple[Sequence[pb.DeadLetter], str]]:
-    """The same for somebody who waits: it ends within `PATIENCE`, too, but reads `AT_A_TIME`."""
-    now = time.monotonic()
-    end = now + PATIENCE
+    """The same for somebody who waits: at most `AT_A_TIME` in one call, and for `PATIENCE` seconds at most
+    (see 0134)."""
+    looking = LookingTime(PATIENCE)
     async for page in pages(desk, topic, cursor, most, timer_id=timer_id, size=AT_A_TIME):
         yield page
-        before, now = now, time.monotonic()
-        if now + (now - before) >= end:
+        if looking.is_over():
             return
 
 

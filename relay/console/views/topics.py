@@ -9,7 +9,7 @@ from google.protobuf.duration_pb2 import Duration
 
 from relay.console import shown
 from relay.console.acting import NOTE, ActionDone, Asking, Fact, FormField
-from relay.console.requests import Desk, PageAnswer, PageCall, Shown
+from relay.console.requests import Desk, PageAnswer, PageCall, Shown, whole
 from relay.core.errors import InvalidField, ServiceError
 from relay.core.trust.verbs import AccessVerb
 from relay.v1 import topic_service_pb2 as pb
@@ -177,9 +177,7 @@ async def pause(desk: Desk, call: PageCall) -> PageAnswer:
     name = call.need("topic")
     request = pb.PauseTopicRequest(topic=name, note=call.text("note"))
     if said := call.text("minutes").strip():
-        if not said.isascii() or not said.isdigit() or not 1 <= int(said) <= MOST_MINUTES:
-            raise InvalidField("minutes", f"is not a whole number from 1 to {MOST_MINUTES}")
-        request.duration.seconds = int(said) * 60
+        request.duration.seconds = whole("minutes", said, MOST_MINUTES) * 60
     answer = await desk.topics.pause(request)
     back = shown.address("/console/topic", topic=name)
     return ActionDone("The topic is paused", standing(answer.topic), back, name).page()

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
 
-from relay.core.recurring.recurrence import Recurrence, Standing, StoredRecurrence
+from relay.core.recurring.recurrence import StoredRecurrence
 from relay.core.timers import NO_CONTENT, Content
 from relay.core.trust.sealing import DoesNotOpen, Unopened
 from relay.store.codec import envelope
@@ -30,14 +30,8 @@ SHORT, REMEMBERED = 2_048, 1_000
 """The bytes of a text that is remembered once it is read, and the number of such texts."""
 
 
-@lru_cache(REMEMBERED)
-def _rule_of(recurrence_id: str, text: bytes) -> Recurrence:
-    return read_rule(recurrence_id, text)
-
-
-@lru_cache(REMEMBERED)
-def _standing_of(text: bytes) -> Standing:
-    return read_standing(text)
+_rule_of = lru_cache(REMEMBERED)(read_rule)
+_standing_of = lru_cache(REMEMBERED)(read_standing)
 
 
 def kept_of(
