@@ -111,18 +111,19 @@ def address(path: str, **parameters: object) -> str:
     return f"{path}?{urlencode(said, errors='surrogatepass')}" if said else path
 
 
-def line(values: Sequence[float]) -> str:
+def line(values: Sequence[float]) -> Markup:
     """The points of a line over time, for an SVG of `WIDTH` × `HEIGHT`."""
-    shown = list(values)[-WIDTH:]
-    if len(shown) < 2:
-        return ""
-    low, high = min(shown), max(shown)
-    span = (high - low) or 1
-    step = WIDTH / (len(shown) - 1)
-    return " ".join(
-        f"{index * step:.1f},{HEIGHT - 2 - (value - low) / span * (HEIGHT - 4):.1f}"
-        for index, value in enumerate(shown)
-    )
+    if len(values) < 2:
+        return Markup("")
+    low, step = min(values), WIDTH / (len(values) - 1)
+    slope = (HEIGHT - 4) / ((max(values) - low) or 1)
+    bottom = HEIGHT - 2 + low * slope
+    return Markup(" ".join([f"{n * step:.1f},{bottom - each * slope:.1f}" for n, each in enumerate(values)]))
+
+
+def numbers(values: Sequence[int]) -> Markup:
+    """Whole numbers, with commas between them."""
+    return Markup(",".join(map(str, values)))
 
 
 FILTERS = {
@@ -135,4 +136,5 @@ FILTERS = {
     "duration": length,
     "size": size,
     "line": line,
+    "numbers": numbers,
 }

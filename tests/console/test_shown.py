@@ -42,6 +42,14 @@ def test_an_instant() -> None:
     assert str(shown.when(None, otherwise="<b>")) == "<span class='none'>&lt;b&gt;</span>"
 
 
+def test_a_line_over_time() -> None:
+    """From the lowest value to the highest, as wide as it is; of one value there is no line."""
+    assert (shown.line([]), shown.line([7]), shown.numbers([])) == ("", "", "")
+    assert shown.line([10, 30, 20]) == "0.0,18.0 48.0,2.0 96.0,10.0"
+    assert shown.line([5, 5]) == "0.0,18.0 96.0,18.0"
+    assert shown.numbers([10, 30, 20]) == "10,30,20"
+
+
 def test_a_payload_has_the_form_of_its_bytes() -> None:
     """Whatever its content type says: what is no JSON is text, and what is no text is digits."""
     for payload, kind, form in (
