@@ -6,6 +6,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import lru_cache
 from urllib.parse import urlencode
 
 from google.protobuf.duration_pb2 import Duration
@@ -105,8 +106,10 @@ def size(number: float) -> str:
     return f"{number:.1f} GiB"
 
 
+@lru_cache(1_024, typed=True)
 def address(path: str, **parameters: object) -> str:
-    """The address of a page, with its parameters; those that are empty are left out."""
+    """The address of a page, with its parameters; those that are empty are left out. The rows of a page have
+    the same few, and so have all overviews."""
     said = {key.rstrip("_"): value for key, value in parameters.items() if value not in ("", None)}
     return f"{path}?{urlencode(said, errors='surrogatepass')}" if said else path
 

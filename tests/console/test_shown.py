@@ -42,6 +42,13 @@ def test_an_instant() -> None:
     assert str(shown.when(None, otherwise="<b>")) == "<span class='none'>&lt;b&gt;</span>"
 
 
+def test_an_address() -> None:
+    """It has its own parameters, although those of others look like them, and are remembered."""
+    for value, said in ((1, "a=1"), (True, "a=True"), ("1", "a=1"), ("\udcff", "a=%ED%B3%BF")):
+        assert shown.address("/console", a=value) == f"/console?{said}"
+    assert shown.address("/console", a="", b=None) == "/console"
+
+
 def test_a_line_over_time() -> None:
     """From the lowest value to the highest, as wide as it is; of one value there is no line."""
     assert (shown.line([]), shown.line([7]), shown.numbers([])) == ("", "", "")

@@ -97,7 +97,7 @@ def with_occurrences(
     return replace(found, occurrences=counts, unread=unread, until=until if until < end else None)
 
 
-class _Rules:
+class _Rules:  # see 0138
     """The instants of rules. Many recurrences have the same rule: what one of them computes, all have."""
 
     def __init__(self, calendars: KnownCalendars) -> None:
@@ -133,7 +133,7 @@ def _coming(kept: StoredRecurrence, since: int, rules: _Rules) -> Iterator[_Comi
         return
     due = since
     while standing.next <= since:
-        # Of many instants a turn goes through the first ones only.
+        # A turn goes through the first ones of many instants only.
         made = turned(kept, since, rules.calendars)
         for each in made.occurrences:
             due = max(each.due, since)
