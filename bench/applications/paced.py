@@ -1,8 +1,9 @@
-"""A producer and a consumer in one process, by relay.client: so many timers a second, for as long as it runs.
+"""A producer and a consumer in one process, by relay.client. It schedules `rate` timers a second until it is
+told to end.
 
-Argument: `target`, `topic`, `rate`, `payload`. Timers are scheduled in batches, one each tenth of a second,
-and are due `LEAD` seconds later. Says `{"ready": true}` once the first was handled. At a line on its stdin it
-says how many it has handled a second since then, and ends.
+Argument: `target`, `topic`, `rate` (timers a second), `payload` (bytes). It schedules a batch each tenth of a
+second; the timers are due `LEAD` seconds later. It says `{"ready": true}` when it has handled the first one.
+At a line on its stdin it says how many timers it has handled a second since then, and ends.
 """
 
 from __future__ import annotations

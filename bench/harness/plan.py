@@ -60,6 +60,8 @@ class Plan:
     """in the topic whose pages are asked for"""
     pages_dead: int = 100_000
     pages_recurrences: int = 10_000
+    pages_topics: int = 497
+    """beside the three that there are: a relay looks at 500"""
     pages_settled: float = 5.0
     """seconds until a relay that starts has looked at its recurrences"""
     pages_asked: int = 60
@@ -138,6 +140,7 @@ TINY = Plan(
     pages_timers=2_000,
     pages_dead=60,
     pages_recurrences=40,
+    pages_topics=20,
     pages_settled=0.0,
     pages_asked=2,
     pages_rate=200,

@@ -4,6 +4,7 @@ another topic, and beside timers of the same one; in milliseconds, at the other 
 The topic has timers for the coming month, dead letters and recurrences, and the action log is full of what
 people did to it. Pages are asked for one after the other, by a connection that stays open. Alone, the CPU
 of relay and of the server is divided by the requests. An open page hears once a second how things stand.
+At the end there are more topics, as many as a relay looks at, and the overview is asked for once more.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ from __future__ import annotations
 import asyncio
 import http.client
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 from urllib.parse import urlencode
 
 from bench.harness.processes import application, cpu_seconds, free_port, running
 from bench.harness.quantiles import milliseconds
+from bench.harness.recurrences import AT_ONCE, keep
 from bench.harness.rows import Row
 from bench.harness.server import Server
 from bench.harness.timers import TOPIC, load_at
@@ -26,7 +28,6 @@ from relay.core.instants import SECOND
 from relay.core.recurring.recurrence import Recurrence, Standing
 from relay.core.recurring.rule import Rule
 from relay.store.codec import envelope
-from relay.store.codec.recurrence_text import write_rule, write_standing
 from relay.store.keys import ACTIONS, KeyNames
 
 MEASURE = "pages"
@@ -34,7 +35,8 @@ OTHER = "other"
 """The topic whose timers pass beside."""
 AHEAD, HOUR, DAY = 30 * 86_400, 3_600, 86_400
 """Seconds over which the timers are spread, from an hour on."""
-AT_ONCE = 1_000
+A_FEW = 10
+"""Timers of a topic that is one of many."""
 Fields = dict[Any, Any]
 """Of an entry of a stream."""
 ACTIONS_KEPT = 2_000
@@ -61,7 +63,7 @@ def open_pages(count: int) -> str:
 
 
 async def measure(world: World) -> AsyncIterator[Row]:
-    """Alone, with open pages, and beside timers."""
+    """Alone, with open pages, and beside timers; then the overview of many topics."""
     plan = world.plan
     first = await fill(world)
     paths = pages(first)
@@ -75,34 +77,57 @@ async def measure(world: World) -> AsyncIterator[Row]:
         await listening(address)
         await asyncio.sleep(plan.pages_settled)
         note = f"{plan.pages_timers:,} timers, {plan.pages_dead:,} dead letters, {plan.pages_asked} requests"
-        for page, path in paths.items():
-            server, own = await world.server.cpu_seconds(), cpu_seconds(relay.pid)
-            seconds = await ask(address, path, plan.pages_asked)
-            own = (cpu_seconds(relay.pid) - own) / plan.pages_asked * 1000
-            server = (await world.server.cpu_seconds() - server) / plan.pages_asked * 1000
-            for row in rows(took(page), seconds, note):
-                yield row
-            note = ""  # the same of all pages
-            yield Row(MEASURE, took(page), own, "ms", CPU)
-            yield Row(MEASURE, took(page), server, "ms", SERVER_CPU)
+        async for row in alone(world, relay, address, paths, note):
+            yield row
         for count in (0, OPEN):
             share = await opened(relay, address, count, plan.pages_time)
             yield Row(MEASURE, open_pages(count), share, "% of a core", SHARE)
-        for beside, topic in BESIDES.items():
-            command = application(
-                "paced", target=relay.target, topic=topic, rate=plan.pages_rate, payload=plan.payload
-            )
-            async with running("timers beside", command) as child:
-                await child.hear()
-                found = [(page, await ask(address, path, plan.pages_asked)) for page, path in paths.items()]
-                await child.tell(enough=True)
-                reached = (await child.hear())["rate"]
-            note = f"{reached:,.0f} timers/s pass"
-            for page, seconds in found:
-                for row in rows(took(page, beside), seconds, note):
-                    yield row
-                note = ""
+        async for row in beside(world, relay, address, paths):
+            yield row
+        await crowd(world.server, plan.pages_topics)
+        many = {f"overview, with {plan.pages_topics} other topics": "/console"}
+        await shown(address, "/console", crowded(0))
+        async for row in alone(world, relay, address, many, f"{plan.pages_asked} requests"):
+            yield row
+        async for row in beside(world, relay, address, many):
+            yield row
     await world.server.clear()
+
+
+async def alone(
+    world: World, relay: Relay, address: str, paths: Mapping[str, str], note: str
+) -> AsyncIterator[Row]:
+    """How long pages take, and what they cost. The note stands beside the first one."""
+    asked = world.plan.pages_asked
+    for page, path in paths.items():
+        server, own = await world.server.cpu_seconds(), cpu_seconds(relay.pid)
+        seconds = await ask(address, path, asked)
+        own = (cpu_seconds(relay.pid) - own) / asked * 1000
+        server = (await world.server.cpu_seconds() - server) / asked * 1000
+        for row in rows(took(page), seconds, note):
+            yield row
+        note = ""
+        yield Row(MEASURE, took(page), own, "ms", CPU)
+        yield Row(MEASURE, took(page), server, "ms", SERVER_CPU)
+
+
+async def beside(world: World, relay: Relay, address: str, paths: Mapping[str, str]) -> AsyncIterator[Row]:
+    """How long pages take while timers pass."""
+    plan = world.plan
+    for besides, topic in BESIDES.items():
+        command = application(
+            "paced", target=relay.target, topic=topic, rate=plan.pages_rate, payload=plan.payload
+        )
+        async with running("timers beside", command) as child:
+            await child.hear()
+            found = [(page, await ask(address, path, plan.pages_asked)) for page, path in paths.items()]
+            await child.tell(enough=True)
+            reached = (await child.hear())["rate"]
+        note = f"{reached:,.0f} timers/s pass"
+        for page, seconds in found:
+            for row in rows(took(page, besides), seconds, note):
+                yield row
+            note = ""
 
 
 def rows(name: str, seconds: Sequence[float], note: str) -> list[Row]:
@@ -153,8 +178,8 @@ def pages(first: float) -> dict[str, str]:
 
 
 async def ask(address: str, path: str, count: int) -> list[float]:
-    """The seconds of each of so many requests, until the answer's last byte; of a stream until its first
-    event, over a connection of its own."""
+    """The seconds that each of `count` requests took, until the last byte of its answer. A request for a
+    stream has a connection of its own, and ends with the first event."""
     return await asyncio.to_thread(_ask, address, path, count)
 
 
@@ -186,7 +211,7 @@ def _read(connection: http.client.HTTPConnection, path: str, *, streams: bool) -
 
 
 async def opened(relay: Relay, address: str, count: int, seconds: float) -> float:
-    """The percentage of a core that relay takes while so many pages are open, half of them overviews."""
+    """The percentage of a core that relay takes while `count` pages are open, half of them overviews."""
     host, _, port = address.rpartition(":")
     async with AsyncExitStack() as stack:
         for number in range(count):
@@ -214,7 +239,7 @@ async def fill(world: World) -> float:
     step = AHEAD / plan.pages_timers
     await load_at(world.server.url, plan.pages_timers, plan.payload, lambda number: first + number * step)
     await bury(world.server, plan.pages_dead, plan.payload)
-    await keep(world.server, plan.pages_recurrences)
+    await keep(world.server, TOPIC, daily(plan.pages_recurrences))
     await act(world.server)
     return first
 
@@ -241,23 +266,47 @@ async def bury(server: Server, count: int, payload: int) -> None:
         await pipe.execute()
 
 
-async def keep(server: Server, count: int) -> None:
-    """Keep recurrences that come once a day, the first of them tomorrow."""
-    keys = {name: KeyNames().key(name, TOPIC) for name in ("rules", "standings", "ticks", "names")}
+def daily(count: int) -> Iterator[tuple[Recurrence, Standing]]:
+    """Recurrences that come once a day, the first time tomorrow."""
     following = (int(time.time()) + DAY) * SECOND
-    for begin in range(0, count, AT_ONCE):
-        pipe = server.redis.pipeline(transaction=False)
-        for number in range(begin, min(begin + AT_ONCE, count)):
-            name = f"r{number}"
-            pipe.hset(keys["rules"], name, write_rule(Recurrence(name, RULE, b"p" * 200)))
-            pipe.hset(
-                keys["standings"],
-                name,
-                write_standing(Standing(version=1, next=following, settled=following - 1)),
-            )
-            pipe.zadd(keys["ticks"], {name: following})
-            pipe.zadd(keys["names"], {name: 0})
-        await pipe.execute()
+    for number in range(count):
+        yield (
+            Recurrence(f"r{number}", RULE, b"p" * 200),
+            Standing(version=1, next=following, settled=following - 1),
+        )
+
+
+async def crowd(server: Server, count: int) -> None:
+    """Write topics with a few timers each, all of them due tomorrow."""
+    names, due = KeyNames(), time.time() + DAY
+    pipe = server.redis.pipeline(transaction=False)
+    for number in range(count):
+        timeline, payloads = names.of(crowded(number))[:2]
+        timers = [f"timer-{each}" for each in range(A_FEW)]
+        pipe.zadd(timeline, dict.fromkeys(timers, due))
+        pipe.hset(payloads, mapping=dict.fromkeys(timers, envelope.encode(b"p", {}, "")))
+        pipe.sadd(names.topics, crowded(number))
+    await pipe.execute()
+
+
+def crowded(number: int) -> str:
+    """The name of a topic of the crowd."""
+    return f"many-{number:03}"
+
+
+async def shown(address: str, path: str, text: str) -> None:
+    """Until the page has this text: a relay learns the names of topics now and then."""
+    while text not in await asyncio.to_thread(_text, address, path):
+        await asyncio.sleep(0.5)
+
+
+def _text(address: str, path: str) -> str:
+    connection = http.client.HTTPConnection(address, timeout=60)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().read().decode()
+    finally:
+        connection.close()
 
 
 async def act(server: Server) -> None:

@@ -15,13 +15,14 @@ from collections.abc import AsyncIterator
 from bench.harness import open_loop
 from bench.harness.processes import cpu_seconds
 from bench.harness.quantiles import QUANTILES, milliseconds
+from bench.harness.recurrences import AT_ONCE, keep
 from bench.harness.rows import Row
 from bench.harness.server import Server
 from bench.harness.world import World, Wrong
 from relay.core.instants import SECOND
 from relay.core.recurring.recurrence import Overlap, Recurrence, Standing
 from relay.core.recurring.rule import Rule
-from relay.store.codec.recurrence_text import read_standing, write_rule, write_standing
+from relay.store.codec.recurrence_text import read_standing
 from relay.store.keys import KeyNames
 
 MEASURE = "recurrences"
@@ -30,7 +31,6 @@ RECURRING = "recurring"
 MINUTE = 60 * SECOND
 BESIDE = 5_000
 """Timers a second."""
-AT_ONCE = 1_000
 LEAD, LOAD_RATE = 10, 5_000
 """Seconds until the first tick, behind those that keeping them takes at this rate: the relay has to start."""
 KEYS = 6
@@ -47,7 +47,7 @@ CALLS = "script calls a tick"
 async def measure(world: World) -> AsyncIterator[Row]:
     """Alone, and beside timers."""
     count, seconds = world.plan.recurrences, world.plan.recurring_time
-    await keep(world.server, count)
+    await keep(world.server, RECURRING, await each_minute(world.server, count))
     async with world.relay(**{f"RELAY_TOPICS__{RECURRING}__MAX_WAITING": "0"}) as relay:
         while not await ticks(world.server):
             await asyncio.sleep(0.1)
@@ -65,7 +65,7 @@ async def measure(world: World) -> AsyncIterator[Row]:
     for row in await lateness(world, ALONE):
         yield row
     await world.server.clear()
-    await keep(world.server, count)
+    await keep(world.server, RECURRING, await each_minute(world.server, count))
     timers = round(BESIDE * seconds)
     async with (
         world.relay(**{f"RELAY_TOPICS__{RECURRING}__MAX_WAITING": "0"}) as relay,
@@ -77,24 +77,17 @@ async def measure(world: World) -> AsyncIterator[Row]:
     await world.server.clear()
 
 
-async def keep(server: Server, count: int) -> None:
-    """Keep recurrences of every minute, each with its first instant within the minute to come."""
+async def each_minute(server: Server, count: int) -> list[tuple[Recurrence, Standing]]:
+    """Recurrences of every minute, each with its first instant within the minute to come."""
     seconds, micros = await server.redis.time()
     start = (seconds + LEAD + count // LOAD_RATE) * SECOND + micros
-    keys = {name: KeyNames().key(name, RECURRING) for name in ("rules", "standings", "ticks", "names")}
-    for begin in range(0, count, AT_ONCE):
-        pipe = server.redis.pipeline(transaction=False)
-        for number in range(begin, min(begin + AT_ONCE, count)):
-            first = start + number * MINUTE // count
-            name = f"r{number}"
-            rule = Rule(every=MINUTE, anchor=first)
-            wanted = Recurrence(name, rule, b"p" * 200, overlap=Overlap.ALLOW)
-            standing = Standing(version=1, next=first, settled=first - 1)
-            pipe.hset(keys["rules"], name, write_rule(wanted))
-            pipe.hset(keys["standings"], name, write_standing(standing))
-            pipe.zadd(keys["ticks"], {name: first})
-            pipe.zadd(keys["names"], {name: 0})
-        await pipe.execute()
+    found = []
+    for number in range(count):
+        first = start + number * MINUTE // count
+        rule = Rule(every=MINUTE, anchor=first)
+        wanted = Recurrence(f"r{number}", rule, b"p" * 200, overlap=Overlap.ALLOW)
+        found.append((wanted, Standing(version=1, next=first, settled=first - 1)))
+    return found
 
 
 async def ticks(server: Server) -> list[float]:

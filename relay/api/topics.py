@@ -29,6 +29,7 @@ from relay.core.timers import NO_CONTENT, Change, Content, DeadLetter, TopicStat
 from relay.core.trust.sealing import subject_id
 from relay.core.trust.verbs import AccessVerb
 from relay.engine.engine import Engine
+from relay.engine.recurring.forecasting import LONGEST
 from relay.v1 import topic_service_pb2 as pb
 
 DEFAULT_PAGE = 100
@@ -111,8 +112,8 @@ class TopicCalls:
             action.after = brief.partitions(stats)
         return pb.ReshardTopicResponse(topic=self._shown(stats))
 
-    async def forecast(self, request: pb.ForecastRequest) -> pb.ForecastResponse:
-        """Tell what falls due in a topic. Raises `InvalidField`."""
+    async def forecast(self, request: pb.ForecastRequest, *, within: float = LONGEST) -> pb.ForecastResponse:
+        """Tell what falls due in a topic; `within` as of `Forecasting.of`. Raises `InvalidField`."""
         topic = self._name(AccessVerb.READ, request.topic)
         horizon = resolution = None
         if request.HasField("horizon"):
@@ -120,7 +121,7 @@ class TopicCalls:
         if request.HasField("resolution"):
             resolution = times.length("resolution", request.resolution)
         window = Window.checked(horizon, resolution)
-        return replies.forecast(topic, window, await self._engine.forecasts.of(topic, window))
+        return replies.forecast(topic, window, await self._engine.forecasts.of(topic, window, within=within))
 
     async def list_dead(self, request: pb.ListDeadLettersRequest) -> pb.ListDeadLettersResponse:
         """Read one page of dead letters. Raises `InvalidField`."""

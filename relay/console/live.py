@@ -27,8 +27,8 @@ from relay.telemetry.metrics.instruments import Instruments
 EVERY = 1.0
 """Seconds between two looks."""
 
-KEPT = 300
-"""The looks that are remembered, for lines over time."""
+KEPT = 90
+"""The looks that are remembered, for lines over time; `console.js` goes on with as many."""
 
 WINDOW = 60
 """The number of looks over which lateness is measured."""
@@ -72,7 +72,7 @@ ReadRelays = Callable[[], Awaitable[Sequence[Announcement]]]
 class TopicLook:
     """A topic at one look. Rates are of this relay, in timers a second, None where it counts the topic
     together with others; latenesses in seconds, None there, too, and where it has delivered nothing within
-    the last minute. `waiting` and `rates` are the latest looks, the
+    the last minute. `waiting` are the timers at the latest looks, the
     oldest first."""
 
     stats: TopicStats
@@ -81,7 +81,6 @@ class TopicLook:
     late_p50: float | None = None
     late_p99: float | None = None
     waiting: Sequence[int] = ()
-    delivered: Sequence[float] = ()
     consumers: int = 0
     in_flight: int = 0
 
@@ -133,7 +132,6 @@ class _Trail:
     """What was seen of a topic, the oldest first."""
 
     waiting: deque[int] = field(default_factory=lambda: deque(maxlen=KEPT))
-    delivered: deque[float] = field(default_factory=lambda: deque(maxlen=KEPT))
     passage: Passage = field(default_factory=Passage)
     late: deque[list[int]] = field(default_factory=lambda: deque(maxlen=WINDOW))
 
@@ -227,7 +225,6 @@ class Live:
         unknown = (None, None) if passed is None else (0.0, 0.0)
         rate_in, rate_out = trail.passage.rates(passed, now) or unknown
         trail.waiting.append(stats.timers)
-        trail.delivered.append(rate_out or 0.0)
         p50, p99 = self._lateness(trail, stats.topic)
         return TopicLook(
             stats,
@@ -236,7 +233,6 @@ class Live:
             p50,
             p99,
             tuple(trail.waiting),
-            tuple(trail.delivered),
             state.consumers.get(stats.topic, 0),
             state.in_flight.get(stats.topic, 0),
         )

@@ -1,15 +1,16 @@
 """Cron expressions: which wall times they have.
 
-The library cronsim parses and searches, in time without zones. What it does not do stands here: it says only
-*Bad minute*, and knows no `15W`, no `FRIL` and no `@daily`.
+The library cronsim parses, and says which days match. What it does not do stands here: it says only
+*Bad minute*, and knows no `15W`, no `FRIL` and no `@daily`; and it searches field by field, which is slow.
 """
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from calendar import monthrange
-from collections.abc import Collection, Iterator
-from datetime import date, datetime, timedelta
+from collections.abc import Iterator
+from datetime import MAXYEAR, date, datetime
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -60,7 +61,7 @@ _OF_MONTH = re.compile(r"(?P<day>\w+?)(?:L|#(?P<number>[1-5]))", re.ASCII)
 _NEAREST = re.compile(r"(\d{1,2})W", re.ASCII)
 
 _NEVER_SEEN = datetime(2000, 1, 1)
-"""A search from here on meets every kind of year within the 50 years after which cronsim gives up."""
+"""A search from here on meets every kind of year within `_MOST_YEARS`."""
 
 
 class CronWalls:
@@ -70,34 +71,42 @@ class CronWalls:
         fields = [_checked(expression, *each) for each in zip(_FIELDS, _split(expression), strict=True)]
         self.elapsed = fields[2].startswith("*")
         """Whether it has a wildcard in hours, and so goes by elapsed time."""
-        self._search = _CronSearch(fields)
+        self._days = _CronDays(fields)
+        self._hours, self._minutes, self._seconds = map(
+            sorted, (self._days.hours, self._days.minutes, self._days.seconds)
+        )
         if next(self(_NEVER_SEEN), None) is None:
             raise _never(expression)
 
     def __call__(self, start: datetime) -> Iterator[datetime]:
         """See `Walls`."""
-        search = self._search.copied()
-        search.dt = start - _TICK
-        try:
-            yield from search
-        except OverflowError:
-            return  # beyond the year 9999
+        for day in self._days.since(start):
+            yield from self._times(day, max(start, day))
 
-
-_TICK = timedelta(seconds=1)
-_MINUTE, _HOUR, _WHOLE_DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
-_MONTH = timedelta(days=32)
+    def _times(self, day: datetime, start: datetime) -> Iterator[datetime]:
+        """The times of a day, from one of its own on."""
+        for hour in self._hours[bisect_left(self._hours, start.hour) :]:
+            first = start.minute if hour == start.hour else 0
+            for minute in self._minutes[bisect_left(self._minutes, first) :]:
+                first = start.second if (hour, minute) == (start.hour, start.minute) else 0
+                for second in self._seconds[bisect_left(self._seconds, first) :]:
+                    yield datetime(day.year, day.month, day.day, hour, minute, second)
 
 
 _MOST_MONTHS = 120
 """Months whose days are kept for each expression."""
 
+_MOST_YEARS = 50
+"""Years without a day after which a search ends. Dates have their weekdays again after 28 years, or after 40
+where a year like 2100 is among them."""
 
-class _CronSearch(CronSim):
-    """cronsim's search, with weekdays that are the nearest to a day."""
+
+class _CronDays(CronSim):
+    """An expression as cronsim reads it, with weekdays that are the nearest to a day. cronsim's own search
+    goes from field to field for each time: it would take most of the CPU of a forecast."""
 
     def __init__(self, fields: list[str]) -> None:
-        self._months: dict[tuple[int, int], list[int]] = {}
+        self._known: dict[tuple[int, int], list[int]] = {}
         days = fields[_DAY].split(",")
         self._nearest = [int(found[1]) for each in days if (found := _NEAREST.fullmatch(each))]
         plain = [each for each in days if not _NEAREST.fullmatch(each)]
@@ -108,77 +117,32 @@ class _CronSearch(CronSim):
         if "L" not in plain:
             self.days.discard(self.LAST)
         self.day_and = fields[_DAY].startswith("*") or fields[_WEEKDAY].startswith("*")
-        self._later_hour = _following(self.hours, 24)
-        self._later_minute = _following(self.minutes, 60)
-        self._later_second = _following(self.seconds, 60)
 
-    def copied(self) -> _CronSearch:
-        """One that starts anywhere, and has the same sets: `copy.copy` takes as long as a search of days."""
-        made = _CronSearch.__new__(_CronSearch)
-        made.__dict__.update(self.__dict__)
-        return made
+    def since(self, start: datetime) -> Iterator[datetime]:
+        """The midnights of the days from that of `start` on."""
+        year, month, first, last = start.year, start.month, start.day, start.year
+        while year <= min(last + _MOST_YEARS, MAXYEAR):
+            days = self._of(year, month) if month in self.months else []
+            for day in days[bisect_left(days, first) :]:
+                last = year
+                yield datetime(year, month, day)
+            year, month, first = (year, month + 1, 1) if month < 12 else (year + 1, 1, 1)
 
-    def advance_second(self) -> bool:
-        """cronsim goes second by second, minute by minute, hour by hour; here each field is set at once."""
-        now = self.dt
-        if now.second in self.seconds:
-            return False
-        later = self._later_second[now.second]
-        self.dt = now.replace(second=later) if later else now.replace(second=0) + _MINUTE
-        return True
-
-    def advance_minute(self) -> bool:
-        """The same."""
-        now = self.dt
-        if now.minute in self.minutes:
-            return False
-        later = self._later_minute[now.minute]
-        self.dt = now.replace(minute=later, second=0)
-        if not later:
-            self.dt += _HOUR
-        return True
-
-    def advance_hour(self) -> bool:
-        """The same."""
-        now = self.dt
-        if now.hour in self.hours:
-            return False
-        later = self._later_hour[now.hour]
-        self.dt = now.replace(hour=later, minute=0, second=0)
-        if not later:
-            self.dt += _WHOLE_DAY
-        return True
-
-    def advance_day(self) -> bool:
-        """cronsim asks day by day; here a month is asked once, and remembered."""
-        now = self.dt
-        days = self._days(now.year, now.month)
-        if now.day in days:
-            return False
-        day = next((each for each in days if each > now.day), 0)
-        first = now.replace(day=day or 1, hour=0, minute=0, second=0)
-        self.dt = first if day else (first + _MONTH).replace(day=1)
-        return True
-
-    def _days(self, year: int, month: int) -> list[int]:
-        days = self._months.get((year, month))
+    def _of(self, year: int, month: int) -> list[int]:
+        """The days of a month: it is asked once, and remembered."""
+        days = self._known.get((year, month))
         if days is None:
-            if len(self._months) >= _MOST_MONTHS:
-                self._months.clear()
+            if len(self._known) >= _MOST_MONTHS:
+                self._known.clear()
             number = monthrange(year, month)[1]
             days = [day for day in range(1, number + 1) if self.match_day(date(year, month, day))]
-            self._months[year, month] = days
+            self._known[year, month] = days
         return days
 
     def match_dom(self, d: date) -> bool:
         if super().match_dom(d):
             return True
         return any(d.day == _nearest_weekday(d.year, d.month, each) for each in self._nearest)
-
-
-def _following(values: Collection[int], size: int) -> list[int]:
-    """For each number below `size` the least of the values that is above it, 0 if none is."""
-    return [min((each for each in values if each > number), default=0) for number in range(size)]
 
 
 @lru_cache(1_024)

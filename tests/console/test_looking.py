@@ -13,6 +13,7 @@ import pytest
 
 from relay.api.access import Access
 from relay.api.looking.searching import MOST_LOOKED_AT, TimerSearch, TimerSearches
+from relay.api.topics import TopicCalls
 from relay.console.live import Live, quantile
 from relay.console.requests import Desk, PageCall
 from relay.console.views import topics
@@ -20,14 +21,23 @@ from relay.console.views.overview import concerns
 from relay.core.errors import Denied
 from relay.core.instants import SECOND
 from relay.core.partitions import Layout
+from relay.core.recurring.forecast import Forecast, Window
 from relay.core.timers import NewTimer, NewTimers, TimerState, TopicStats
 from relay.core.trust.access import AccessPolicy, AccessRule
 from relay.core.trust.globs import Glob
 from relay.core.trust.verbs import AccessVerb
+from relay.engine.engine import Engine
+from relay.engine.recurring.forecasting import LONGEST
 from relay.store.memory import MemoryStore
 from relay.telemetry.metrics.catalogue import LATENESS
 from relay.telemetry.metrics.provider import Metrics
-from relay.v1.topic_service_pb2 import GetTopicRequest, GetTopicResponse, Topic
+from relay.v1.topic_service_pb2 import (
+    ForecastRequest,
+    ForecastResponse,
+    GetTopicRequest,
+    GetTopicResponse,
+    Topic,
+)
 from tests.keyspace import Keyspace
 from tests.servers import RunningServer
 from tests.worlds.engine.served import Served, on_server, put
@@ -162,6 +172,23 @@ async def test_a_page_reads_no_partition_of_many_unasked(monkeypatch: pytest.Mon
         read.clear()
         await topics.topic(desk, PageCall(given, "anonymous"))
         assert read == reads
+
+
+async def test_a_page_counts_occurrences_for_a_while() -> None:
+    """And what they are counted up to comes with it; who asks the API waits for longer."""
+    asked: list[float] = []
+
+    async def of(_: str, window: Window, *, within: float) -> Forecast:
+        asked.append(within)
+        none = (0,) * window.intervals
+        return Forecast(0, 0, 0, none, 0, occurrences=none, until=SECOND)
+
+    engine = SimpleNamespace(admit=lambda _, topic: topic, topics=None, forecasts=SimpleNamespace(of=of))
+    calls = TopicCalls(cast("Engine", engine))
+    told = await topics._forecast(cast("Desk", SimpleNamespace(topics=calls)), "t", "hour")
+    await calls.forecast(ForecastRequest(topic="t"))
+    assert asked == [topics.COUNTED, LONGEST]
+    assert cast("ForecastResponse", told["forecast"]).occurrences_until.seconds == 1
 
 
 NUMBERS = {"wide": 1024, "narrow": 4}

@@ -12,6 +12,7 @@ from relay.console.rendering import HERE, render
 from relay.console.requests import PageCall
 from relay.console.shapes import shape
 from relay.core.errors import InvalidField
+from relay.core.instants import LATEST, SECOND
 from relay.settings import Settings
 from relay.settings.origins import origins
 
@@ -25,6 +26,35 @@ def test_what_does_not_show_is_named() -> None:
     ):
         assert shown.visible(text) == seen
     assert str(shown.name("<b>\u2066")) == "<bdi class='name'>&lt;b&gt;⟨U+2066⟩</bdi>"
+
+
+def test_an_instant() -> None:
+    """To the second, or as fine as it is; what stands in the place of none is no markup."""
+    for instant, text in (
+        (0, "1970-01-01T00:00:00Z"),
+        (1_500_000, "1970-01-01T00:00:01.5Z"),
+        (1_767_225_600_000_010, "2026-01-01T00:00:00.00001Z"),
+        (LATEST + SECOND, f"9999-12-31T23:59:59{'.999999' * (LATEST % SECOND > 0)}Z"),
+    ):
+        assert shown.utc(instant) == text
+    seen = "<time datetime='1970-01-01T00:00:01.5Z' data-ms='1500'>1970-01-01T00:00:01.5Z</time>"
+    assert str(shown.when(1_500_000)) == seen
+    assert str(shown.when(None, otherwise="<b>")) == "<span class='none'>&lt;b&gt;</span>"
+
+
+def test_an_address() -> None:
+    """It has its own parameters, although those of others look like them, and are remembered."""
+    for value, said in ((1, "a=1"), (True, "a=True"), ("1", "a=1"), ("\udcff", "a=%ED%B3%BF")):
+        assert shown.address("/console", a=value) == f"/console?{said}"
+    assert shown.address("/console", a="", b=None) == "/console"
+
+
+def test_a_line_over_time() -> None:
+    """From the lowest value to the highest, as wide as it is; of one value there is no line."""
+    assert (shown.line([]), shown.line([7]), shown.numbers([])) == ("", "", "")
+    assert shown.line([10, 30, 20]) == "0.0,18.0 48.0,2.0 96.0,10.0"
+    assert shown.line([5, 5]) == "0.0,18.0 96.0,18.0"
+    assert shown.numbers([10, 30, 20]) == "10,30,20"
 
 
 def test_a_payload_has_the_form_of_its_bytes() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from itertools import chain, repeat, takewhile
 
@@ -17,6 +19,7 @@ from relay.core.recurring.rule import Rule
 from relay.engine.recurring import forecasting
 from relay.engine.recurring.forecasting import with_occurrences
 from relay.rules import compile_rule
+from relay.rules.nominal import Instants
 
 NOW = 1_767_225_600 * SECOND
 MINUTE = 60 * SECOND
@@ -125,6 +128,30 @@ def test_no_time_for_more_instants(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forecasting, "monotonic", lambda: next(ticks))
     counted = with_occurrences(found(kept(Rule(every=MINUTE))), WINDOW, NO_CALENDARS)
     assert (list(counted.occurrences), counted.until) == ([2, 0, 0, 0], NOW + 3 * MINUTE)
+
+
+def test_a_caller_who_waits_for_less() -> None:
+    """The times for compiling and for instants are those of the caller."""
+    slow = found(kept(Rule(every=MINUTE)))
+    for within, counts, until in ((1.0, [2, 3, 3, 1], None), (-1.0, [0, 0, 0, 0], NOW + MINUTE)):
+        counted = with_occurrences(slow, WINDOW, NO_CALENDARS, within)
+        assert (list(counted.occurrences), counted.until) == (counts, until)
+
+
+def test_recurrences_of_one_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is computed once, and each has all its instants, from where it stands on and until its last run."""
+    compiled = []
+
+    def compile_it(rule: Rule, *, calendars: Sequence[AbstractSet[str]]) -> Instants:
+        compiled.append(rule)
+        return compile_rule(rule, calendars=calendars)
+
+    monkeypatch.setattr(forecasting, "compile_rule", compile_it)
+    rule = Rule(cron="* * * * *")
+    assert occurrences(kept(rule), kept(rule), kept(rule, max_runs=4)) == [6, 8, 6, 2]
+    assert compiled == [rule]
+    ahead = kept(rule, next_in=5 * MINUTE)
+    assert occurrences(kept(rule), ahead) == [2, 4, 6, 2]
 
 
 def test_a_rule_of_a_newer_version() -> None:

@@ -16,7 +16,7 @@ from redis.exceptions import ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from relay.store.server.connect import open_client
-from relay.store.server.pool import MasterPool
+from relay.store.server.pool import AT_ONCE, Client, MasterPool
 from tests.keyspace import Keyspace
 from tests.servers import RunningServer
 from tests.store.fake import Line
@@ -278,3 +278,32 @@ async def test_a_pool_is_busy_between_two_users(valkey: RunningServer) -> None:
         assert pool.is_busy
         await anyio.wait_all_tasks_blocked()
         assert not pool.is_busy
+
+
+async def test_many_that_only_read(valkey: RunningServer) -> None:
+    """Each has its answer in its place, a refusal too, however many alarms that takes."""
+    commands = [("ECHO", str(n)) if n % 50 else ("NOSUCH",) for n in range(AT_ONCE * 2 + 5)]
+    async with connected(valkey.url, connections=1) as redis:
+        assert isinstance(redis, Client)
+        for _ in range(2):
+            replies = await redis.read_all(commands)
+            refused = [n for n, reply in enumerate(replies) if isinstance(reply, ResponseError)]
+            assert refused == list(range(0, len(commands), 50))
+            assert all(reply == str(n).encode() for n, reply in enumerate(replies) if n % 50)
+
+
+async def test_many_that_nobody_answers(valkey: RunningServer) -> None:
+    """They are over in time, and nobody reads another's answers: the next call gets a new connection."""
+    line = Line(valkey.port)
+    async with line.open() as url, connected(url, connections=1) as redis:
+        assert isinstance(redis, Client)
+        before = await redis.client_id()
+        (connection,) = redis.connection_pool._available_connections
+        connection.socket_timeout, patience = 0.2, connection.socket_timeout
+        line.deaf = True
+        with anyio.fail_after(60), pytest.raises(RedisTimeoutError, match=r"no answer within 0\.2 s"):
+            await redis.read_all([("ECHO", "a")] * 3)
+        line.deaf, connection.socket_timeout = False, patience
+        with anyio.fail_after(60):
+            assert await redis.read_all([("ECHO", "b")]) == [b"b"]
+            assert await redis.client_id() != before

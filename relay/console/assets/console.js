@@ -103,7 +103,7 @@
   }
 
   function trail(cell, value) {
-    const values = [...cell.dataset.spark.split(",").filter(Boolean).map(Number), value].slice(-300);
+    const values = [...cell.dataset.spark.split(",").filter(Boolean).map(Number), value].slice(-90);
     cell.dataset.spark = values.join(",");
     const line = cell.querySelector("polyline");
     const [, , width, height] = cell.querySelector("svg").getAttribute("viewBox").split(" ").map(Number);

@@ -70,7 +70,10 @@ def concerns(look: LiveLook, topics: Sequence[TopicLook]) -> list[Concern]:
         said = "has not answered in time: its topics are missing here"
         found.append(Concern(place or "Redis", said, grave=True))
     for each in topics:
-        stats, where = each.stats, shown.address("/console/topic", topic=each.stats.topic)
+        stats = each.stats
+        if not stats.dead and stats.paused_until is None and each.overdue <= LATE:
+            continue
+        where = shown.address("/console/topic", topic=stats.topic)
         name = shown.visible(stats.topic)
         if stats.paused_until is not None:
             found.append(Concern(name, "is paused", where))

@@ -476,7 +476,7 @@ async def _run_at(client: Client, prepared: Prepared, deadline: float | None) ->
 async def _run_all_at(client: Client, prepared: Sequence[Prepared]) -> list[Any]:
     """Scripts that only read; refusals are among the replies."""
     commands = [each.command() for each in prepared]
-    replies = await _all_at(client, commands, told=True)
+    replies = await client.read_all(commands)
     unknown = {
         each.script.sha: each
         for each, reply in zip(prepared, replies, strict=True)
@@ -487,7 +487,7 @@ async def _run_all_at(client: Client, prepared: Sequence[Prepared]) -> list[Any]
     for each in unknown.values():
         with suppress(ResponseError):  # of that one; the server knows its script then
             await client.execute_command(*each.command(known=False))
-    return await _all_at(client, commands, told=True)
+    return await client.read_all(commands)
 
 
 async def _all_at(
