@@ -35,18 +35,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(1200))
 
 
-INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-"""A query of ten rows is done before its code would be made and compiled. Sessions that tests start for
-themselves, the cluster's included, are as Spark has it."""
-
-
 PLANNING = Path(__file__).with_name("planning")
 """What the Python processes of the suite's session import first."""
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The suite's session, `local[2]`. Hundreds of tests leave tables and queries behind that Delta and Spark
+    """The suite's session, `local[2]`, which interprets its queries. Sessions that tests start for themselves
+    make code of them, as Spark does. Hundreds of tests leave tables and queries behind that Delta and Spark
     remember: with the memory that jobs have, the last ones would spend their time collecting garbage."""
     place: Path = tmp_path_factory.mktemp("spark")
     os.environ["SPARK_LOCAL_DIRS"] = str(place / "local")
@@ -59,7 +55,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 def _started(place: Path) -> SparkSession:
     from relay.pipeline.spark.session import session
-    from tests.pipeline.small_jvm import SMALL_AND_QUICK
+    from tests.pipeline.small_jvm import INTERPRETED, LASTING, SMALL_AND_QUICK
 
     return session(
         "tests",
@@ -67,6 +63,7 @@ def _started(place: Path) -> SparkSession:
         conf={
             **SMALL_AND_QUICK,
             **INTERPRETED,
+            "spark.driver.extraJavaOptions": LASTING,
             "spark.driver.memory": "1500m",
             "spark.sql.ui.retainedExecutions": "50",
             "spark.python.daemon.module": "tests.pipeline.prompt_workers",

@@ -43,6 +43,7 @@ def journal() -> Forge:
     return forge.wait(31).claimed("t0", 11, 60.0, 1, 2, first=10).received("t0", 11)
 
 
+@pytest.mark.chaos
 @pytest.mark.timeout(1800)
 def test_what_an_audit_counts_can_fail_a_run(
     spark: SparkSession,

@@ -16,7 +16,8 @@ OF_AN_AUDIT = 1
 
 
 @pytest.mark.checkout
-@pytest.mark.timeout(600)
+@pytest.mark.chaos
+@pytest.mark.timeout(1200)
 def test_small_measures_reach_a_figure_for_each_target(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
