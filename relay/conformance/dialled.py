@@ -236,20 +236,40 @@ class DialledClient:
         return self._channel.unary_stream(f"/{_SERVICE}/{name}")
 
     async def _watch(self, channel: grpc.aio.Channel) -> None:
-        """Follow the health of the server as a whole, as gRPC's own client does."""
+        """Follow the health of the server as a whole on each connection, as gRPC's own client does."""
         stub: Any = health_pb2_grpc.HealthStub(channel)
         while True:
-            with suppress(grpc.aio.AioRpcError):
-                watch: Any = stub.Watch(health_pb2.HealthCheckRequest(), wait_for_ready=True)
-                async for said in watch:
-                    self.has_health = True
-                    self.health.append(said.status)
-                    self._watched.changed()
+            watch: Any = stub.Watch(health_pb2.HealthCheckRequest(), wait_for_ready=True)
+            # A server that stops says so to its connections, and waits for the end of their calls: this one
+            # has to be ended by its client.
+            either = [asyncio.create_task(each) for each in (self._hear(watch), _left(channel))]
+            try:
+                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                watch.cancel()
+                for each in either:
+                    each.cancel()
+                await asyncio.gather(*either, return_exceptions=True)
             if await watch.code() is grpc.StatusCode.UNIMPLEMENTED:
                 self.has_health = False
                 self._watched.changed()
                 return
             await asyncio.sleep(_PAUSE)
+
+    async def _hear(self, watch: Any) -> None:
+        with suppress(grpc.aio.AioRpcError):
+            async for said in watch:
+                self.has_health = True
+                self.health.append(said.status)
+                self._watched.changed()
+
+
+async def _left(channel: grpc.aio.Channel) -> None:
+    """Wait until the channel has a connection, and until it has left it."""
+    ready = grpc.ChannelConnectivity.READY
+    while (state := channel.get_state()) is not ready:
+        await channel.wait_for_state_change(state)
+    await channel.wait_for_state_change(ready)
 
 
 def _trace(one: delivery_pb.Delivery) -> Sequence[tuple[str, str]]:
