@@ -75,15 +75,15 @@ FAULTS = {
 """By the fault of the raw client: the scene that has to find it, and what it has to find."""
 
 PUSH_FAULTS = {
-    "never-serving": ("push-serving", "not within .* s: the health of its server as a whole says SERVING"),
-    "ends-at-once": ("push-serving", r"the client ended by itself \(1\): its last words"),
-    "answers-extend": ("push-serving", "a: the outcome 4 came, which ends no pushed delivery"),
+    "never-serving": ("push-outcomes", "not within .* s: the health of its server as a whole says SERVING"),
+    "ends-at-once": ("push-outcomes", r"the client ended by itself \(1\): its last words"),
+    "answers-extend": ("push-outcomes", "ack: the outcome 4 came, which ends no pushed delivery"),
     "late-receipt": ("push-receipt", "not within .* s: the receipt of a comes"),
     "milliseconds": (
         "push-content",
         "due_time: '1767225605000001' was sent, and the handler got '17672256050000",
     ),
-    "small-messages": ("push-large-message", "a: OUTCOME_ACK was asked for, and OUTCOME_NACK came"),
+    "small-messages": ("push-content", "a: OUTCOME_ACK was asked for, and OUTCOME_NACK came"),
     "by-status": ("push-outcomes", "paused: retry_after: 0s came, and 1.5 s was asked for"),
     "quotes": ("push-outcomes", "the reason quotes the payload"),
     "no-reason": ("push-outcomes", "reason: '' came, and 'größer' was asked for"),
@@ -102,7 +102,7 @@ PUSH_FAULTS = {
         r"a call that came behind SIGTERM cost an attempt: .* INTERNAL \(it stops",
     ),
     "wrong-code": ("push-stop", "the exit code is 1: its last words"),
-    "strict-fields": ("push-unknown-fields", "a: OUTCOME_ACK was asked for, and OUTCOME_REJECT came"),
+    "strict-fields": ("push-content", "the reason has to have 7 parts, and has 1"),
     "first-token": ("push-batch", "held was settled twice"),
     "all-at-the-end": ("push-batch", "not within .* s: the outcome of a0 comes"),
     "ends-early": ("push-batch", "ended the call of a batch with OK before the outcomes of its deliveries"),
@@ -142,19 +142,23 @@ def left_out(verdicts: dict[str, SceneVerdict]) -> list[str]:
 
 def test_a_raw_client_without_a_fault_passes() -> None:
     """So what the other tests find is the fault. It has no columns, and no push."""
-    verdicts = judged(raw("honest"), [*STREAM_SCENES, BY_NAME["push-serving"]], 60.0)
+    verdicts = judged(raw("honest"), [*STREAM_SCENES, BY_NAME["push-outcomes"]], 60.0)
     assert faults(verdicts) == {}
-    assert left_out(verdicts) == ["columns", "push-serving"]
+    assert left_out(verdicts) == ["columns", "push-outcomes"]
 
 
-@pytest.mark.parametrize("without", ["nothing", "no-health"])
-def test_a_raw_application_that_is_pushed_to_without_a_fault_passes(without: str) -> None:
-    verdicts = judged(raw_push(without), PUSH_SCENES, 60.0)
+def test_a_raw_application_that_is_pushed_to_without_a_fault_passes() -> None:
+    verdicts = judged(raw_push("nothing"), PUSH_SCENES, 60.0)
     assert {each.grade for each in verdicts.values()} == {Grade.PASSED}, faults(verdicts)
 
 
-def test_batches_of_push_are_left_to_the_application() -> None:
-    verdicts = judged(raw_push("no-batch"), PUSH_SCENES, 60.0)
+def test_health_and_batches_of_push_are_left_to_the_application() -> None:
+    (verdict,) = judged(raw_push("no-health"), [BY_NAME["push-stop"]], 60.0).values()
+    assert verdict.grade is Grade.PASSED, verdict.found
+    scenes = [
+        BY_NAME[name] for name in ("push-unknown-topic", "push-stop", "push-batch", "push-batch-receipts")
+    ]
+    verdicts = judged(raw_push("no-batch"), scenes, 60.0)
     assert faults(verdicts) == {}
     assert left_out(verdicts) == ["push-batch", "push-batch-receipts"]
 

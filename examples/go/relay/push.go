@@ -10,9 +10,9 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	relayv1 "reminders/stubs/relay/v1"
@@ -44,7 +44,7 @@ func (p pushed) Deliver(
 	if topic := request.GetDelivery().GetTopic(); !p.topics[topic] {
 		return nil, status.Errorf(codes.Unimplemented, "topic %q has no handler here", topic)
 	}
-	if err := grpc.SendHeader(ctx, metadata.Pairs("relay-receipt", "1")); err != nil {
+	if err := sendReceipt(ctx); err != nil {
 		return nil, err
 	}
 	s := settle(ctx, p.handler, &Delivery{request.Delivery, func() {}})
@@ -69,7 +69,10 @@ func ServePush(ctx context.Context, p Push, handler Handler) error {
 	if err != nil {
 		return err
 	}
-	server := grpc.NewServer(grpc.MaxRecvMsgSize(math.MaxInt32)) // max_payload_bytes bounds it
+	server := grpc.NewServer(
+		grpc.Creds(withReceipts{insecure.NewCredentials()}),
+		grpc.MaxRecvMsgSize(math.MaxInt32), // max_payload_bytes bounds it
+	)
 	state := health.NewServer()
 	healthv1.RegisterHealthServer(server, state)
 	topics := make(map[string]bool)

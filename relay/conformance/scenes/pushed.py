@@ -21,13 +21,12 @@ DEADLINE = 1.0
 """Seconds of a call that is not answered in time."""
 
 
-@scene(
-    SECTION, "The client listens, the health of its server as a whole says SERVING, and a call is answered."
-)
-async def push_serving(stage: Stage) -> None:
+@scene(SECTION, "A handler's end is the answer, as on a stream; the status INVALID_ARGUMENT is a REJECT.")
+async def push_outcomes(stage: Stage) -> None:
     dialled = await stage.pushed()
-    one = delivery("ack")
-    await stage.settled(dialled.deliver(one), one, pb.OUTCOME_ACK)
+    for word, outcome, check in CHECKS:
+        one = delivery(word, word.partition(" ")[0])
+        check(await stage.settled(dialled.deliver(one), one, outcome))
 
 
 @scene(SECTION, "The initial metadata with relay-receipt has left before the handler's first line runs.")
@@ -37,26 +36,16 @@ async def push_receipt(stage: Stage) -> None:
     await stage.receipt(dialled.deliver(one), one)
 
 
-@scene(SECTION, "A handler gets content, headers and the due time to the microsecond, as they were sent.")
+@scene(
+    SECTION,
+    "A handler gets what was sent: to the microsecond, above gRPC's usual 4 MiB, and beside unknown fields.",
+)
 async def push_content(stage: Stage) -> None:
     dialled = await stage.pushed()
-    one = odd()
-    check_told(await stage.settled(dialled.deliver(one), one, pb.OUTCOME_REJECT), one)
-
-
-@scene(SECTION, "A request that is larger than gRPC's usual 4 MiB is received.")
-async def push_large_message(stage: Stage) -> None:
-    dialled = await stage.pushed()
-    one = delivery("", payload=b"ack" + b" " * LARGE)
-    await stage.settled(dialled.deliver(one), one, pb.OUTCOME_ACK)
-
-
-@scene(SECTION, "A handler's end is the answer, as on a stream; the status INVALID_ARGUMENT is a REJECT.")
-async def push_outcomes(stage: Stage) -> None:
-    dialled = await stage.pushed()
-    for word, outcome, check in CHECKS:
-        one = delivery(word, word.partition(" ")[0])
-        check(await stage.settled(dialled.deliver(one), one, outcome))
+    one, large = odd(), delivery("", payload=b"ack" + b" " * LARGE)
+    request = with_unknown_field(1, one.SerializeToString()) + UNKNOWN_FIELD
+    check_told(await stage.settled(dialled.deliver_bytes(one, request), one, pb.OUTCOME_REJECT), one)
+    await stage.settled(dialled.deliver(large), large, pb.OUTCOME_ACK)
 
 
 @scene(SECTION, "A timer of a topic without a handler is answered UNIMPLEMENTED, or refused in a batch.")
@@ -171,14 +160,6 @@ def _is_lost(call: CallOfClient, one: pb.Delivery) -> bool:
     return one.token in call.received
 
 
-@scene("a-client-in-n-steps", "Fields of a request that the client does not know are ignored.")
-async def push_unknown_fields(stage: Stage) -> None:
-    dialled = await stage.pushed()
-    one = delivery("ack")
-    request = with_unknown_field(1, one.SerializeToString()) + UNKNOWN_FIELD
-    await stage.settled(dialled.deliver_bytes(one, request), one, pb.OUTCOME_ACK)
-
-
 @scene(
     BATCH, "Each delivery of a batch has its outcome as it ends, by its token; then the call ends with OK."
 )
@@ -215,18 +196,15 @@ async def _batch(stage: Stage, dialled: DialledClient, *many: pb.Delivery) -> Ca
 
 
 SCENES = (
-    push_serving,
+    push_outcomes,
     push_receipt,
     push_content,
-    push_large_message,
-    push_outcomes,
     push_unknown_topic,
     push_redelivery,
     push_deadline,
     push_flood,
     push_connection,
     push_stop,
-    push_unknown_fields,
     push_batch,
     push_batch_receipts,
 )
