@@ -25,7 +25,7 @@ _OPTIONS = [
     ("grpc.max_reconnect_backoff_ms", 200),
     ("grpc.max_send_message_length", -1),
     ("grpc.max_receive_message_length", -1),
-    ("grpc.use_local_subchannel_pool", 1),  # a connection that is made anew is another one
+    ("grpc.use_local_subchannel_pool", 1),  # a second channel makes a connection of its own
     ("grpc.enable_http_proxy", 0),
 ]
 _LIFE = 600.0
@@ -145,7 +145,7 @@ class CallOfClient:
         return name or "an unknown delivery"
 
 
-class DialledClient:
+class DialledClient:  # see 0137
     """The client's server, and the way to it. Its port of 127.0.0.1 is kept free for it until `close`."""
 
     def __init__(self, watched: Observed) -> None:
@@ -162,7 +162,7 @@ class DialledClient:
         self.has_health: bool | None = None
         """Whether the client has `grpc.health.v1`; None before the first answer on this connection."""
         self.health: list[int] = []
-        """What it has said of the server as a whole on this connection."""
+        """What its health service has said on this connection."""
 
     @property
     def serving(self) -> bool:
@@ -181,7 +181,7 @@ class DialledClient:
         self._start(self._watch(self._channel))
 
     def deliver(self, one: delivery_pb.Delivery, life: float = _LIFE) -> CallOfClient:
-        """Call `Deliver`, with a deadline in so many seconds."""
+        """Call `Deliver`; `life` is the seconds until its deadline."""
         request = pb.TimerHandlerDeliverRequest(delivery=one)
         return self.deliver_bytes(one, request.SerializeToString(), life)
 

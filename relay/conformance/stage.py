@@ -24,7 +24,7 @@ NO_PUSH = 64
 
 
 class Answers(Protocol):
-    """What a client has said of deliveries, on a stream or in answer to a call."""
+    """What a client has answered, on a stream or to a call."""
 
     received: list[bytes]
 
@@ -71,7 +71,10 @@ class Stage(Observed):
         if client.exit_code == NO_PUSH:
             raise Unasked
         if client.exit_code is not None:
-            raise Broken(f"the client ended by itself ({client.exit_code}): {client.last_words()}")
+            raise Broken(
+                f"the client ended by itself ({client.exit_code}; without push it has to be {NO_PUSH}): "
+                f"{client.last_words()}"
+            )
         client.may_end = False
         await self.serving()
         return dialled

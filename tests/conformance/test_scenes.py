@@ -76,7 +76,7 @@ FAULTS = {
 
 PUSH_FAULTS = {
     "never-serving": ("push-outcomes", "not within .* s: the health of its server as a whole says SERVING"),
-    "ends-at-once": ("push-outcomes", r"the client ended by itself \(1\): its last words"),
+    "ends-at-once": ("push-outcomes", r"the client ended by itself \(1; without .*\): its last words"),
     "answers-extend": ("push-outcomes", "ack: the outcome 4 came, which ends no pushed delivery"),
     "late-receipt": ("push-receipt", "not within .* s: the receipt of a comes"),
     "milliseconds": (
