@@ -58,7 +58,10 @@ class Stage(Observed):
         await self.client.start("schedule", TOPIC, timer_id, str(delay_ms), payload)
 
     async def pushed(self, places: int = 4) -> DialledClient:
-        """Start the client as one that is pushed to, and dial it. Raises `Unasked` if it has no push."""
+        """Start the client as one that is pushed to, and dial it.
+
+        Raises `Unasked` if it has no push, and `Broken` if it ends.
+        """
         client, dialled = self.client, self.dialled
         client.may_end = True  # until it serves: its exit code may say that it has no push
         await client.start("push", TOPIC, dialled.address, str(places))
@@ -115,7 +118,7 @@ class Stage(Observed):
             await self.receipt(stream, each)
 
     async def receipt(self, answers: Answers, of: pb.Delivery) -> None:
-        """Wait for the receipt of a delivery."""
+        """Wait for the receipt of a delivery. Raises `Broken` if none comes."""
         await self.until(
             lambda: of.token in answers.received or answers.ended, f"the receipt of {of.timer_id} comes"
         )
@@ -123,7 +126,7 @@ class Stage(Observed):
             raise Broken(f"{answers.ended}, and the receipt of {of.timer_id} had not come")
 
     async def outcome(self, answers: Answers, of: pb.Delivery) -> pb.Settlement:
-        """Wait for the outcome of a delivery."""
+        """Wait for the outcome of a delivery. Raises `Broken` if none comes."""
         await self.until(
             lambda: of.token in answers.outcomes or answers.ended, f"the outcome of {of.timer_id} comes"
         )

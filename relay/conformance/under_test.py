@@ -60,7 +60,7 @@ class ClientProcess:
         self.exit_code: int | None = None
 
     async def start(self, *arguments: str) -> None:
-        """See `ClientUnderTest`."""
+        """See `ClientUnderTest`. Raises `Broken` if there is no such command."""
         environment = {**os.environ, "RELAY_TARGET": self._target}
         with self._log.open("ab") as log:
             try:

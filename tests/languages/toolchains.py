@@ -81,9 +81,9 @@ def npm_run(*words: str) -> str:
     return built(TYPESCRIPT_EXAMPLE, NODE, NPM, *words, path=str(NODE.parent))
 
 
-SPARED = ("push-redelivery", "push-batch", "push-batch-receipts")
+SPARED = ("push-redelivery", "push-connection", "push-batch", "push-batch-receipts")
 """Scenes that are not played to examples whose runtimes take most of a second to start. These examples keep
-nothing between calls, and have no batches."""
+nothing between calls or connections, and have no batches."""
 
 
 def conformance(client: str, *without: str, patience: float = 60.0) -> subprocess.CompletedProcess[str]:
