@@ -68,6 +68,8 @@ class RawPush:
         self.handler.stopping = True
         if self.fault != "says-nothing":
             self.health.stopped.set()
+        if self.fault == "fails-late-calls":
+            await self.handler.late.wait()  # otherwise the call that comes late may find no server
         if self.fault != "leaves-at-once":
             await self.handler.idle.wait()
         self.health.ended.set()
@@ -113,6 +115,7 @@ class Handler(base.TimerHandlerServicer):
         self.idle = asyncio.Event()
         self.idle.set()
         self.stopping = False
+        self.late = asyncio.Event()
         self.occurrences: set[str] = set()
 
     async def Deliver(self, request: pb.TimerHandlerDeliverRequest, context: Context) -> Any:
@@ -122,6 +125,7 @@ class Handler(base.TimerHandlerServicer):
         if one.topic != self.client.topic and self.fault != "any-topic":
             await context.abort(grpc.StatusCode.UNIMPLEMENTED, "no handler")
         if self.stopping and self.fault == "fails-late-calls":
+            self.late.set()
             await context.abort(grpc.StatusCode.INTERNAL, "it stops")
         if self.fault == "once" and one.occurrence_id in self.occurrences:
             return pb.TimerHandlerDeliverResponse()
