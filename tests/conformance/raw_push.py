@@ -6,7 +6,6 @@ It runs in the suite's own process: a scene costs no start of Python.
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -77,11 +76,13 @@ class RawPush:
         self.exit(1 if self.fault == "wrong-code" else 0)
 
     async def close(self) -> None:
-        if self._stopping is not None:
-            self._stopping.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._stopping
-        if self._server is not None:
+        if (
+            self._stopping is not None
+        ):  # to its end: a stop of gRPC's server that is cancelled breaks the next one
+            self.handler.late.set()
+            self.handler.idle.set()
+            await self._stopping
+        elif self._server is not None:
             await self._server.stop(None)
 
     def last_words(self) -> str:
