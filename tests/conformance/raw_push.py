@@ -76,9 +76,8 @@ class RawPush:
         self.exit(1 if self.fault == "wrong-code" else 0)
 
     async def close(self) -> None:
-        if (
-            self._stopping is not None
-        ):  # to its end: a stop of gRPC's server that is cancelled breaks the next one
+        if self._stopping is not None:
+            # It goes on to its end: a stop of gRPC's server that is cancelled breaks the next one.
             self.handler.late.set()
             self.handler.idle.set()
             await self._stopping
