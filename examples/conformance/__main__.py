@@ -11,7 +11,7 @@ import signal
 import sys
 from pathlib import Path
 
-from relay.client import Delivery, Nack, Reject, RelayClient, RelayError, Reschedule
+from relay.client import Delivery, Nack, PushHandlers, Reject, RelayClient, RelayError, Reschedule
 
 
 def told(delivery: Delivery) -> str:
@@ -67,7 +67,13 @@ async def handle(delivery: Delivery) -> None:
 
 
 async def main(role: str, topic: str, *rest: str) -> None:
-    """Handle the topic until SIGTERM, or schedule one timer."""
+    """Handle the topic by stream or by push until SIGTERM, or schedule one timer."""
+    if role == "push":
+        address, places = rest
+        push = PushHandlers()
+        push.on(topic, concurrency=int(places))(handle)
+        await push.run(address)
+        return
     client = RelayClient()
     if role == "handle":
         client.on(topic, concurrency=int(rest[0]), prefetch=0)(handle)

@@ -16,7 +16,7 @@ import (
 	relayv1 "reminders/stubs/relay/v1"
 )
 
-const usage = `usage: reminders stream TOPIC | push ADDRESS | schedule TOPIC ID DELAY TEXT | cancel TOPIC ID
+const usage = `usage: reminders stream TOPIC | push ADDRESS TOPIC | schedule TOPIC ID DELAY TEXT | cancel TOPIC ID
 DELAY is such as 1500ms or 72h. RELAY_TARGET names the relay; without it, 127.0.0.1:7451.`
 
 // remind may be called twice for one timer: OccurrenceId is the key that makes the work idempotent.
@@ -43,8 +43,8 @@ func run(ctx context.Context, words []string) error {
 	switch {
 	case len(words) == 2 && words[0] == "stream":
 		return relay.Serve(ctx, relay.Stream{Target: target(), Topics: words[1:], Places: 100}, remind)
-	case len(words) == 2 && words[0] == "push":
-		return relay.ServePush(ctx, words[1], 20*time.Second, remind)
+	case len(words) == 3 && words[0] == "push":
+		return relay.ServePush(ctx, relay.Push{Address: words[1], Topics: words[2:]}, remind)
 	case len(words) == 5 && words[0] == "schedule":
 		return schedule(ctx, words[1], words[2], words[3], words[4])
 	case len(words) == 3 && words[0] == "cancel":

@@ -1,4 +1,4 @@
-// An application. By stream: node application.mjs stream TOPIC …    By push: node application.mjs push [ADDRESS]
+// An application. By stream: node application.mjs stream TOPIC …    By push: node application.mjs push ADDRESS TOPIC …
 
 import { servePush } from "./push.mjs";
 import { Nack, Reject } from "./relay.mjs";
@@ -17,9 +17,9 @@ for (const name of ["SIGTERM", "SIGINT"]) process.once(name, () => stopping.abor
 const { signal } = stopping;
 
 const [way, ...rest] = process.argv.slice(2);
-if (way === "push") await servePush({ listen: rest[0], signal }, remind);
+if (way === "push" && rest.length > 1) await servePush({ listen: rest[0], topics: rest.slice(1), signal }, remind);
 else if (way === "stream" && rest.length) await serveStream({ topics: rest, signal }, remind);
 else {
-  console.error("usage: node application.mjs stream TOPIC … | push [ADDRESS]");
+  console.error("usage: node application.mjs stream TOPIC … | push ADDRESS TOPIC …");
   process.exitCode = 2;
 }

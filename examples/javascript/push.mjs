@@ -16,16 +16,19 @@ const RECEIPT = new grpc.Metadata();
 RECEIPT.set("relay-receipt", "1");
 
 /**
- * Handle what the relay pushes until `signal` aborts; `listen` is `host:port` or `unix:/path`.
+ * Handle what the relay pushes until `signal` aborts; `listen` is `host:port` or `unix:/path`. What is pushed of a topic that
+ * is not in `topics` waits until somebody handles it.
  *
  * In the end the health service says NOT_SERVING, and running handlers have `graceMs`.
  */
-export async function servePush({ listen = "127.0.0.1:50051", signal, graceMs = 20_000 }, handler) {
+export async function servePush({ listen = "127.0.0.1:50051", topics, signal, graceMs = 20_000 }, handler) {
   const server = new grpc.Server({ "grpc.max_receive_message_length": -1 }); // max_payload_bytes bounds it
   const health = new HealthImplementation({ "": "SERVING" });
   health.addToServer(server);
   server.addService(api.TimerHandler.service, {
     async deliver(call, answer) {
+      const { topic } = call.request.delivery;
+      if (!topics.includes(topic)) return answer({ code: grpc.status.UNIMPLEMENTED, details: `topic ${topic} has no handler here` });
       call.sendMetadata(RECEIPT);
       await setImmediate(); // on its way: if the handler kills this process, the relay knows that it had started
       const lost = new AbortController();

@@ -10,6 +10,7 @@ from enum import StrEnum
 from relay.conformance.observed import Broken, Unasked
 from relay.conformance.scene import Scene
 from relay.conformance.stage import set_up
+from relay.conformance.under_test import MakeClient
 
 PAGE = "docs/reference/protocol.md"
 
@@ -38,22 +39,19 @@ class SceneVerdict:
         return f"{PAGE}#{self.scene.section}"
 
 
-async def judge(
-    command: Sequence[str], scenes: Sequence[Scene], patience: float
-) -> AsyncIterator[SceneVerdict]:
+async def judge(make: MakeClient, scenes: Sequence[Scene], patience: float) -> AsyncIterator[SceneVerdict]:
     """Play the scenes with a client of its own each, and yield their verdicts as they come.
 
-    `command` is the client's, without the arguments that a scene adds. `patience` is the time in seconds that
-    it has for each step, once it has started.
+    `make` makes them. `patience` is the time in seconds that a client has for each step, once it has started.
     """
     for each in scenes:
         began = time.monotonic()
-        grade, found = await _judged(command, each, patience)
+        grade, found = await _judged(make, each, patience)
         yield SceneVerdict(each, grade, found, time.monotonic() - began)
 
 
-async def _judged(command: Sequence[str], scene: Scene, patience: float) -> tuple[Grade, str]:
-    async with set_up(command, patience) as stage:
+async def _judged(make: MakeClient, scene: Scene, patience: float) -> tuple[Grade, str]:
+    async with set_up(make, patience) as stage:
         try:
             await scene.play(stage)
             stage.check()

@@ -71,6 +71,11 @@ class ServedStream:
         """How many deliveries have a receipt and no outcome."""
         return len(set(self.received) - set(self.outcomes))
 
+    @property
+    def ended(self) -> str:
+        """How the stream has ended; empty as long as it has not."""
+        return "the stream ended" if self.over else ""
+
     # ------------------------------------------------------ what the relay says
 
     async def open_it(self, *, acknowledged: bool = False, answer: bytes | None = None) -> None:

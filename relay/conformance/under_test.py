@@ -1,17 +1,49 @@
-"""The client under test: a command, as a process of its own."""
+"""The client under test, and a command that is one, as a process of its own."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from typing import Protocol, TypeAlias
 
 from relay.conformance.observed import Broken, Observed
 
 _LAST_LINES = 3
+
+
+class ClientUnderTest(Protocol):
+    """A client that is started for one scene."""
+
+    may_end: bool
+    """Whether the scene expects its end. Another one is noted against it."""
+    exit_code: int | None
+    """None while it runs."""
+
+    async def start(self, *arguments: str) -> None:
+        """Run it with a scene's arguments. Raises `Broken` if it can't be started."""
+
+    def terminate(self) -> None:
+        """Send it SIGTERM, and expect it to end."""
+
+    async def close(self) -> None:
+        """End it, with all that it has started."""
+
+    def last_words(self) -> str:
+        """The last lines of its output."""
+
+
+MakeClient: TypeAlias = Callable[[str, Path, Observed], ClientUnderTest]
+"""Makes one, with the relay's address, the file that its output goes to, and whom to tell of its end."""
+
+
+def process(command: Sequence[str]) -> MakeClient:
+    """A client that is a command, without the arguments that a scene adds."""
+    return partial(ClientProcess, command)
 
 
 class ClientProcess:
@@ -25,11 +57,10 @@ class ClientProcess:
         self._process: asyncio.subprocess.Process | None = None
         self._waiting: asyncio.Task[None] | None = None
         self.may_end = False
-        """Whether the scene expects its end."""
         self.exit_code: int | None = None
 
     async def start(self, *arguments: str) -> None:
-        """Run it. Raises `Broken` if there is no such command."""
+        """See `ClientUnderTest`. Raises `Broken` if there is no such command."""
         environment = {**os.environ, "RELAY_TARGET": self._target}
         with self._log.open("ab") as log:
             try:
@@ -47,14 +78,14 @@ class ClientProcess:
         self._waiting = asyncio.create_task(self._wait(self._process))
 
     def terminate(self) -> None:
-        """Send it SIGTERM, and expect it to end."""
+        """See `ClientUnderTest`."""
         self.may_end = True
         assert self._process is not None
         with suppress(ProcessLookupError):
             self._process.send_signal(signal.SIGTERM)
 
     async def close(self) -> None:
-        """Kill it with all that it has started."""
+        """Kill it with all that it has started: see `ClientUnderTest`."""
         self.may_end = True
         if self._process is None or self._waiting is None:
             return
@@ -63,7 +94,7 @@ class ClientProcess:
         await self._waiting
 
     def last_words(self) -> str:
-        """The last lines of its output."""
+        """See `ClientUnderTest`."""
         lines = self._log.read_text(errors="replace").splitlines()
         return " | ".join(line.strip() for line in lines[-_LAST_LINES:])
 

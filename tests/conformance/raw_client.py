@@ -285,4 +285,6 @@ async def schedule(topic: str, timer_id: str, delay_ms: str, payload: str) -> No
 
 if __name__ == "__main__":
     role, *rest = sys.argv[2:]
+    if role == "push":
+        sys.exit(64)  # it has none
     asyncio.run(serve(rest[0], int(rest[1])) if role == "handle" else schedule(*rest))

@@ -7,6 +7,7 @@ import re
 import socket
 import sys
 from collections.abc import Sequence
+from functools import partial
 
 import pytest
 
@@ -15,10 +16,14 @@ from relay.conformance.observed import Observed
 from relay.conformance.scene import Scene
 from relay.conformance.scenes import SCENES
 from relay.conformance.scripted import ScriptedRelay
+from relay.conformance.under_test import MakeClient, process
+from tests.conformance.raw_push import RawPush
 from tests.docs import pages
 from tests.docs.pages import ROOT
 
 BY_NAME = {each.name: each for each in SCENES}
+PUSH_SCENES = [each for each in SCENES if each.name.startswith("push-")]
+STREAM_SCENES = [each for each in SCENES if each not in PUSH_SCENES]
 
 FAULTS = {
     "places": ("opening", "max_outstanding: 100 came, and 7 was asked for"),
@@ -69,16 +74,54 @@ FAULTS = {
 }
 """By the fault of the raw client: the scene that has to find it, and what it has to find."""
 
+PUSH_FAULTS = {
+    "never-serving": ("push-outcomes", "not within .* s: the health of its server as a whole says SERVING"),
+    "ends-at-once": ("push-outcomes", r"the client ended by itself \(1; without .*\): its last words"),
+    "answers-extend": ("push-outcomes", "ack: the outcome 4 came, which ends no pushed delivery"),
+    "late-receipt": ("push-receipt", "not within .* s: the receipt of a comes"),
+    "milliseconds": (
+        "push-content",
+        "due_time: '1767225605000001' was sent, and the handler got '17672256050000",
+    ),
+    "small-messages": ("push-content", "a: OUTCOME_ACK was asked for, and OUTCOME_NACK came"),
+    "by-status": ("push-outcomes", "paused: retry_after: 0s came, and 1.5 s was asked for"),
+    "quotes": ("push-outcomes", "the reason quotes the payload"),
+    "no-reason": ("push-outcomes", "reason: '' came, and 'größer' was asked for"),
+    "any-topic": ("push-unknown-topic", r"the call ended with OK \(\), and the client has no handler"),
+    "once": ("push-redelivery", r"the call ended with OK \(\), and the receipt of a had not come"),
+    "does-no-work": ("push-deadline", r"the call ended with OK \(\), and its handler still worked"),
+    "one-at-a-time": ("push-flood", "not within .* s: the receipt of a"),
+    "dies-with-its-relay": ("push-connection", r"the client ended by itself \(1\)"),
+    "leaves-at-once": ("push-stop", "the call ended with |held: OUTCOME_ACK was asked for"),
+    "says-nothing": ("push-stop", "not within .* s: its health says NOT_SERVING"),
+    "fails-late-calls": (
+        "push-stop",
+        r"a call that came behind SIGTERM cost an attempt: .* INTERNAL \(it stops",
+    ),
+    "wrong-code": ("push-stop", "the exit code is 1: its last words"),
+    "strict-fields": ("push-content", "the reason has to have 7 parts, and has 1"),
+    "first-token": ("push-batch", "held was settled twice"),
+    "all-at-the-end": ("push-batch", "not within .* s: the outcome of a0 comes"),
+    "ends-early": ("push-batch", "ended the call of a batch with OK before the outcomes of its deliveries"),
+    "batch-status": ("push-batch", r"the call ended with ABORTED \(done\)"),
+    "unsaid-receipt": ("push-batch-receipts", "not within .* s: a receipt or an outcome of the batch comes"),
+}
+"""The same of the raw application that is pushed to."""
 
-def judged(command: Sequence[str], scenes: Sequence[Scene], patience: float) -> dict[str, SceneVerdict]:
+
+def judged(make: MakeClient, scenes: Sequence[Scene], patience: float) -> dict[str, SceneVerdict]:
     async def play() -> dict[str, SceneVerdict]:
-        return {each.scene.name: each async for each in judge(command, scenes, patience)}
+        return {each.scene.name: each async for each in judge(make, scenes, patience)}
 
     return asyncio.run(play())
 
 
-def raw(fault: str) -> Sequence[str]:
-    return (sys.executable, "-m", "tests.conformance.raw_client", fault)
+def raw(fault: str) -> MakeClient:
+    return process((sys.executable, "-m", "tests.conformance.raw_client", fault))
+
+
+def raw_push(fault: str) -> MakeClient:
+    return partial(RawPush, fault)
 
 
 @pytest.fixture(autouse=True)
@@ -90,12 +133,36 @@ def faults(verdicts: dict[str, SceneVerdict]) -> dict[str, str]:
     return {name: each.found for name, each in verdicts.items() if each.grade is Grade.FAILED}
 
 
+def left_out(verdicts: dict[str, SceneVerdict]) -> list[str]:
+    return [name for name, each in verdicts.items() if each.grade is Grade.LEFT_OUT]
+
+
 def test_a_raw_client_without_a_fault_passes() -> None:
-    """So what the other tests find is the fault. It has no columns."""
-    verdicts = judged(raw("honest"), SCENES, 60.0)
+    """So what the other tests find is the fault. It has no columns, and no push."""
+    verdicts = judged(raw("honest"), [*STREAM_SCENES, BY_NAME["push-outcomes"]], 60.0)
     assert faults(verdicts) == {}
-    left_out = [name for name, each in verdicts.items() if each.grade is Grade.LEFT_OUT]
-    assert left_out == ["columns"]
+    assert left_out(verdicts) == ["columns", "push-outcomes"]
+
+
+def test_a_raw_application_that_is_pushed_to_without_a_fault_passes() -> None:
+    verdicts = judged(raw_push("nothing"), PUSH_SCENES, 60.0)
+    assert {each.grade for each in verdicts.values()} == {Grade.PASSED}, faults(verdicts)
+
+
+def test_health_and_batches_of_push_are_left_to_the_application() -> None:
+    (verdict,) = judged(raw_push("no-health"), [BY_NAME["push-stop"]], 60.0).values()
+    assert verdict.grade is Grade.PASSED, verdict.found
+    scenes = [
+        BY_NAME[name] for name in ("push-unknown-topic", "push-stop", "push-batch", "push-batch-receipts")
+    ]
+    verdicts = judged(raw_push("no-batch"), scenes, 60.0)
+    assert faults(verdicts) == {}
+    assert left_out(verdicts) == ["push-batch", "push-batch-receipts"]
+
+
+def test_an_application_without_push_says_so() -> None:
+    verdicts = judged(raw_push("no-push"), PUSH_SCENES, 60.0)
+    assert {each.grade for each in verdicts.values()} == {Grade.LEFT_OUT}
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -109,17 +176,25 @@ def test_a_fault_is_found(fault: str) -> None:
     assert re.match(found, verdict.found), verdict.found
 
 
+@pytest.mark.parametrize("fault", PUSH_FAULTS)
+def test_a_fault_of_push_is_found(fault: str) -> None:
+    name, found = PUSH_FAULTS[fault]
+    patience = 3.0 if found.startswith("not within") else 60.0  # as above
+    (verdict,) = judged(raw_push(fault), [BY_NAME[name]], patience).values()
+    assert verdict.grade is Grade.FAILED
+    assert re.match(found, verdict.found), verdict.found
+
+
 def test_a_client_that_ends_without_a_call_passes_no_scene() -> None:
     """Not even those that wait for its end."""
-    verdicts = judged((sys.executable, "-c", "raise SystemExit(1)"), SCENES, 60.0)
+    verdicts = judged(process((sys.executable, "-c", "raise SystemExit(1)")), SCENES, 60.0)
     assert {each.grade for each in verdicts.values()} == {Grade.FAILED}
 
 
 def test_each_scene_can_be_failed() -> None:
-    covered = {name for name, _ in FAULTS.values()} | {
-        "schedule-lost"
-    }  # by `retries-at-once`, too: see below
-    assert covered == BY_NAME.keys()
+    covered = {name for name, _ in [*FAULTS.values(), *PUSH_FAULTS.values()]}
+    # `schedule-lost` by `retries-at-once`, too: see below
+    assert covered | {"schedule-lost"} == BY_NAME.keys()
 
 
 def test_a_lost_answer_is_not_repeated_at_once() -> None:

@@ -74,7 +74,7 @@ process.once("SIGTERM", () => {
 });
 const options = { signal: stopping.signal, graceMs: 1000 * Number(values.grace ?? 20) };
 if (values.listen) {
-  await servePush({ ...options, listen: values.listen }, handle);
+  await servePush({ ...options, listen: values.listen, topics: [values.topic] }, handle);
 } else {
   const maxOutstanding = Number(values["max-outstanding"] ?? 100);
   await serveStream({ ...options, target: values.target, topics: [values.topic], maxOutstanding }, handle);

@@ -430,7 +430,7 @@ def test_the_scripts_as_the_readme_shows_them(stage: Stage, way: Way) -> None:
     Path(socket.removeprefix("unix:")).touch()  # what a killed application leaves behind
     settings = pushed("reminders", socket) if way == "push" else {}
     relay = stage.relay(settings=settings, listen=f"unix:{stage.directory}/relay.sock")
-    arguments = ("push", socket) if way == "push" else ("stream", "reminders")
+    arguments = ("push", socket, "reminders") if way == "push" else ("stream", "reminders")
     script = node.Script(
         stage.directory, "example", node.EXAMPLE / "application.mjs", *arguments, RELAY_TARGET=relay.target
     )

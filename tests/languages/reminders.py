@@ -35,7 +35,8 @@ def play(stage: Stage, way: Way, command: Sequence[str], second: str) -> None:
     pushed = {f"{prefix}MODE": "push", f"{prefix}TARGET": address}
     relay = stage.relay(settings=pushed if way == "push" else {})
     where = {"RELAY_TARGET": relay.target}
-    process = stage.join(Reminders(stage, [*command, way, address if way == "push" else TOPIC], **where))
+    words = ("push", address, TOPIC) if way == "push" else ("stream", TOPIC)
+    process = stage.join(Reminders(stage, [*command, *words], **where))
     process.spawn()
 
     def produce(*words: str) -> str:

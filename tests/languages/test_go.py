@@ -36,7 +36,7 @@ def test_its_own_tests_pass() -> None:
 def test_it_passes_the_conformance_suite() -> None:
     done = conformance(str(GO_EXAMPLE / "bin" / "conformance"))
     assert done.returncode == 0, done.stdout
-    assert done.stdout.endswith(" passed, 0 failed, 1 left out\n")
+    assert done.stdout.endswith(" passed, 0 failed, 3 left out\n")
 
 
 @pytest.mark.parametrize("way", ["stream", "push"])

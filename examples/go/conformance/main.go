@@ -81,6 +81,8 @@ func run(ctx context.Context, words []string) error {
 			return err
 		}
 		return relay.Serve(ctx, relay.Stream{Target: target, Topics: words[1:2], Places: places}, handle)
+	case len(words) == 4 && words[0] == "push":
+		return relay.ServePush(ctx, relay.Push{Address: words[2], Topics: words[1:2]}, handle)
 	case len(words) == 5 && words[0] == "schedule":
 		delay, err := milliseconds(words[3])
 		if err != nil {
@@ -96,7 +98,7 @@ func run(ctx context.Context, words []string) error {
 		})
 		return err
 	}
-	return errors.New("usage: conformance handle TOPIC PLACES | schedule TOPIC ID DELAY_MS PAYLOAD")
+	return errors.New("usage: conformance handle TOPIC PLACES | push TOPIC ADDRESS PLACES | schedule TOPIC ID DELAY_MS PAYLOAD")
 }
 
 func main() {

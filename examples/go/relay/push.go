@@ -9,9 +9,11 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
 	relayv1 "reminders/stubs/relay/v1"
 )
@@ -19,8 +21,19 @@ import (
 // heard is how long the relay has to learn that this application is NOT_SERVING.
 const heard = 200 * time.Millisecond
 
+// Push is what ServePush needs to know.
+type Push struct {
+	// Address is host:port or unix:/path.
+	Address string
+	// Topics are those that the handler is for. What is pushed of others waits until somebody handles it.
+	Topics []string
+	// Grace is how long running handlers have once ServePush's context has ended; 20 s where it is 0.
+	Grace time.Duration
+}
+
 type pushed struct {
 	relayv1.UnimplementedTimerHandlerServer
+	topics  map[string]bool
 	handler Handler
 }
 
@@ -28,7 +41,10 @@ type pushed struct {
 func (p pushed) Deliver(
 	ctx context.Context, request *relayv1.TimerHandlerDeliverRequest,
 ) (*relayv1.TimerHandlerDeliverResponse, error) {
-	if err := grpc.SendHeader(ctx, metadata.Pairs("relay-receipt", "1")); err != nil {
+	if topic := request.GetDelivery().GetTopic(); !p.topics[topic] {
+		return nil, status.Errorf(codes.Unimplemented, "topic %q has no handler here", topic)
+	}
+	if err := sendReceipt(ctx); err != nil {
 		return nil, err
 	}
 	s := settle(ctx, p.handler, &Delivery{request.Delivery, func() {}})
@@ -38,11 +54,14 @@ func (p pushed) Deliver(
 	}, nil
 }
 
-// ServePush handles what a relay pushes to this address (host:port or unix:/path) until ctx ends. Then health says
-// NOT_SERVING, and the calls that run have the grace.
-func ServePush(ctx context.Context, address string, grace time.Duration, handler Handler) error {
-	network, place := "tcp", address
-	if path := strings.TrimPrefix(address, "unix:"); path != address {
+// ServePush handles what a relay pushes until ctx ends. Then health says NOT_SERVING, and the calls that run have the
+// grace.
+func ServePush(ctx context.Context, p Push, handler Handler) error {
+	if p.Grace == 0 {
+		p.Grace = 20 * time.Second
+	}
+	network, place := "tcp", p.Address
+	if path := strings.TrimPrefix(p.Address, "unix:"); path != p.Address {
 		network, place = "unix", path
 		_ = os.Remove(path) // a killed process leaves its socket behind
 	}
@@ -50,15 +69,22 @@ func ServePush(ctx context.Context, address string, grace time.Duration, handler
 	if err != nil {
 		return err
 	}
-	server := grpc.NewServer(grpc.MaxRecvMsgSize(math.MaxInt32)) // max_payload_bytes bounds it
+	server := grpc.NewServer(
+		grpc.Creds(withReceipts{insecure.NewCredentials()}),
+		grpc.MaxRecvMsgSize(math.MaxInt32), // max_payload_bytes bounds it
+	)
 	state := health.NewServer()
 	healthv1.RegisterHealthServer(server, state)
-	relayv1.RegisterTimerHandlerServer(server, pushed{handler: handler})
+	topics := make(map[string]bool)
+	for _, topic := range p.Topics {
+		topics[topic] = true
+	}
+	relayv1.RegisterTimerHandlerServer(server, pushed{topics: topics, handler: handler})
 	go func() {
 		<-ctx.Done()
 		state.Shutdown()
 		time.Sleep(heard)
-		timer := time.AfterFunc(grace, server.Stop)
+		timer := time.AfterFunc(p.Grace, server.Stop)
 		defer timer.Stop()
 		server.GracefulStop()
 	}()

@@ -2,11 +2,55 @@ package relay
 
 import (
 	"context"
+	"encoding/binary"
 	"net"
 	"sync"
 
 	"google.golang.org/grpc/credentials"
 )
+
+// Kinds of frames of HTTP/2, and the flag of one that ends its stream.
+const (
+	frameData    = 0
+	frameHeaders = 1
+	endStream    = 1
+)
+
+// frames follows the frames of HTTP/2 in what is written to a connection.
+type frames struct {
+	preface     int // bytes of a client's preface that are still to come
+	header      []byte
+	left        int // bytes of the present frame
+	kind, flags byte
+	stream      uint32
+}
+
+// follow calls wrote for each piece of a frame, and for the end of a frame without content.
+func (f *frames) follow(b []byte, wrote func(bytes int)) {
+	skip := min(f.preface, len(b))
+	f.preface -= skip
+	for b = b[skip:]; len(b) > 0; {
+		if f.left == 0 {
+			taken := min(9-len(f.header), len(b))
+			f.header = append(f.header, b[:taken]...)
+			b = b[taken:]
+			if len(f.header) < 9 {
+				return
+			}
+			h := f.header
+			f.left = int(h[0])<<16 | int(h[1])<<8 | int(h[2])
+			f.kind, f.flags, f.stream = h[3], h[4], binary.BigEndian.Uint32(h[5:])&(1<<31-1)
+			f.header = h[:0]
+			if f.left > 0 {
+				continue
+			}
+		}
+		taken := min(f.left, len(b))
+		f.left -= taken
+		b = b[taken:]
+		wrote(taken)
+	}
+}
 
 // wire knows how many bytes of messages a connection has written to the kernel.
 //
@@ -18,14 +62,11 @@ type wire struct {
 	grown   *sync.Cond
 	written int64
 	closed  bool
-	preface int // bytes of the client's preface that are still to come
-	header  []byte
-	left    int // bytes of the present frame
-	data    bool
+	frames
 }
 
 func newWire() *wire {
-	w := &wire{preface: len("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")}
+	w := &wire{frames: frames{preface: len("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")}}
 	w.grown = sync.NewCond(&w.mu)
 	return w
 }
@@ -50,28 +91,11 @@ func (w *wire) close() {
 func (w *wire) count(b []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	skip := min(w.preface, len(b))
-	w.preface -= skip
-	for b = b[skip:]; len(b) > 0; {
-		if w.left == 0 {
-			taken := min(9-len(w.header), len(b))
-			w.header = append(w.header, b[:taken]...)
-			b = b[taken:]
-			if len(w.header) < 9 {
-				return
-			}
-			w.left = int(w.header[0])<<16 | int(w.header[1])<<8 | int(w.header[2])
-			w.data = w.header[3] == 0
-			w.header = w.header[:0]
-			continue
+	w.follow(b, func(bytes int) {
+		if w.kind == frameData {
+			w.written += int64(bytes)
 		}
-		taken := min(w.left, len(b))
-		w.left -= taken
-		b = b[taken:]
-		if w.data {
-			w.written += int64(taken)
-		}
-	}
+	})
 	w.grown.Broadcast()
 }
 

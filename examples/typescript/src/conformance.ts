@@ -4,6 +4,7 @@ import { existsSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 import { type Delivery, Nack, Reject, Reschedule } from "./handling.js";
 import { Producer } from "./producer.js";
+import { servePush } from "./push.js";
 import { serveStream } from "./stream.js";
 
 const GATE_MS = 20;
@@ -51,11 +52,12 @@ async function handle(delivery: Delivery): Promise<void> {
 
 const target = process.env.RELAY_TARGET ?? "";
 const [role, topic = "", first = "", delay = "", payload = ""] = process.argv.slice(2);
-if (role === "handle") {
-  const stopping = new AbortController();
-  process.once("SIGTERM", () => stopping.abort());
-  await serveStream({ target, topics: [topic], places: Number(first), signal: stopping.signal }, handle);
-} else {
+const stopping = new AbortController();
+const { signal } = stopping;
+process.once("SIGTERM", () => stopping.abort());
+if (role === "handle") await serveStream({ target, topics: [topic], places: Number(first), signal }, handle);
+else if (role === "push") await servePush({ address: first, topics: [topic], signal }, handle);
+else {
   const producer = new Producer(target, { timeoutMs: 30_000 });
   await producer.schedule({ topic, timerId: first, delayMs: Number(delay), payload });
   producer.close();

@@ -5,7 +5,7 @@ import { Producer } from "./producer.js";
 import { servePush } from "./push.js";
 import { serveStream } from "./stream.js";
 
-const USAGE = `usage: node dist/main.js stream TOPIC | push ADDRESS | schedule TOPIC ID DELAY_MS TEXT | cancel TOPIC ID
+const USAGE = `usage: node dist/main.js stream TOPIC | push ADDRESS TOPIC | schedule TOPIC ID DELAY_MS TEXT | cancel TOPIC ID
 RELAY_TARGET names the relay; without it, 127.0.0.1:7451.`;
 
 const target = process.env.RELAY_TARGET || "127.0.0.1:7451";
@@ -42,7 +42,7 @@ async function cancel(topic: string, timerId: string): Promise<void> {
 
 const [verb, first, second, third, fourth] = process.argv.slice(2);
 if (verb === "stream" && first) await serveStream({ target, topics: [first], places: 100, signal }, remind);
-else if (verb === "push" && first) await servePush({ address: first, signal }, remind);
+else if (verb === "push" && first && second) await servePush({ address: first, topics: [second], signal }, remind);
 else if (verb === "schedule" && first && second && Number(third) >= 0 && fourth !== undefined) {
   await schedule(first, second, Number(third), fourth);
 } else if (verb === "cancel" && first && second) await cancel(first, second);

@@ -16,23 +16,28 @@ const HEARD_MS = 200;
 export interface PushOptions {
   /** `host:port` or `unix:/path`. */
   address: string;
+  /** Those that the handler is for. What is pushed of others waits until somebody handles it. */
+  topics: string[];
   signal: AbortSignal;
   graceMs?: number;
 }
 
 /** Handle what the relay pushes until the signal aborts. Then health says NOT_SERVING, and running calls have the grace. */
-export async function servePush({ address, signal, graceMs = 20_000 }: PushOptions, handler: Handler): Promise<void> {
+export async function servePush({ address, topics, signal, graceMs = 20_000 }: PushOptions, handler: Handler): Promise<void> {
   const server = new grpc.Server({ "grpc.max_receive_message_length": -1 }); // max_payload_bytes bounds it
   const health = new HealthImplementation({ "": "SERVING" });
   health.addToServer(server);
   const handlers: Partial<TimerHandlerHandlers> = {
     Deliver: async (call, answer) => {
+      const { delivery } = call.request;
+      if (!delivery) return answer({ code: grpc.status.INVALID_ARGUMENT, details: "delivery: is missing" });
+      if (!topics.includes(delivery.topic)) {
+        return answer({ code: grpc.status.UNIMPLEMENTED, details: `topic ${delivery.topic} has no handler here` });
+      }
       const receipt = new grpc.Metadata();
       receipt.set("relay-receipt", "1"); // from now on the attempt counts
       call.sendMetadata(receipt);
       await setImmediate(); // it is on its way
-      const { delivery } = call.request;
-      if (!delivery) return answer({ code: grpc.status.INVALID_ARGUMENT, details: "delivery: is missing" });
       const lost = new AbortController();
       call.on("cancelled", () => lost.abort());
       answer(null, await outcomeOf(handler, toDelivery(delivery, lost.signal, () => {})));

@@ -20,8 +20,8 @@ def conformance(
         typer.Option(
             "--client",
             metavar="COMMAND",
-            help="What starts the client. A scene adds its arguments: handle TOPIC PLACES, or schedule TOPIC "
-            "ID DELAY_MS PAYLOAD.",
+            help="What starts the client. A scene adds its arguments: handle TOPIC PLACES, push TOPIC "
+            "ADDRESS PLACES, or schedule TOPIC ID DELAY_MS PAYLOAD.",
         ),
     ],
     scene: Annotated[

@@ -14,6 +14,7 @@ from relay.cli.terminal.exits import BAD_INPUT, FAILURE, fail
 from relay.conformance.judging import Grade, SceneVerdict, judge
 from relay.conformance.scene import Scene
 from relay.conformance.scenes import SCENES
+from relay.conformance.under_test import process
 
 
 def play(client: str, names: Sequence[str], patience: float, as_json: bool) -> None:
@@ -39,7 +40,7 @@ def _chosen(names: Sequence[str]) -> Sequence[Scene]:
 async def _play(command: Sequence[str], scenes: Sequence[Scene], patience: float, as_json: bool) -> int:
     """Play the scenes, print each verdict as it comes, and return the number of failures."""
     counts: Counter[Grade] = Counter()
-    async for verdict in judge(command, scenes, patience):
+    async for verdict in judge(process(command), scenes, patience):
         counts[verdict.grade] += 1
         _print(verdict, as_json)
     if not as_json:
@@ -62,7 +63,7 @@ def _print(verdict: SceneVerdict, as_json: bool) -> None:
             }
         )
         return
-    typer.echo(f"{verdict.grade:8}  {scene.name:17} {verdict.seconds:5.1f} s")
+    typer.echo(f"{verdict.grade:8}  {scene.name:19} {verdict.seconds:5.1f} s")
     if verdict.grade is Grade.FAILED:
         typer.echo(f"          the rule: {scene.rule}")
         typer.echo(f"          found: {output.safe(verdict.found)}")

@@ -1,7 +1,7 @@
 """All scenes, in the order in which they are played."""
 
 from relay.conformance.scene import Scene
-from relay.conformance.scenes import breaks, ends, handling, newer, outcomes, scheduling
+from relay.conformance.scenes import breaks, ends, handling, newer, outcomes, pushed, scheduling
 
 SCENES: tuple[Scene, ...] = (
     *handling.SCENES,
@@ -10,4 +10,5 @@ SCENES: tuple[Scene, ...] = (
     *breaks.SCENES,
     *newer.SCENES,
     *scheduling.SCENES,
+    *pushed.SCENES,
 )

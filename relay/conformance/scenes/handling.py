@@ -49,13 +49,34 @@ async def receipts(stage: Stage) -> None:
 )
 async def content(stage: Stage) -> None:
     stream = await stage.stream()
-    payload = b"tell \x00\xff"
-    one = delivery(
-        "", "zwölf", attempt=3, payload=payload, headers={"ort": "Brötchen ☕"}, content_type="text/x-all"
-    )
+    one = odd()
     await stage.begin(stream, one)
-    said = await stage.settled(stream, one, pb.OUTCOME_REJECT)
-    wanted = ("zwölf", "3", str(DUE_US), one.occurrence_id, "text/x-all", "Brötchen ☕", payload.hex())
+    check_told(await stage.settled(stream, one, pb.OUTCOME_REJECT), one)
+
+
+def odd() -> pb.Delivery:
+    """A delivery that asks its handler to tell what it got, and has what is easily lost."""
+    return delivery(
+        "",
+        "zwölf",
+        attempt=3,
+        payload=b"tell \x00\xff",
+        headers={"ort": "Brötchen ☕"},
+        content_type="text/x-all",
+    )
+
+
+def check_told(said: pb.Settlement, one: pb.Delivery) -> None:
+    """Raises `Broken` unless the handler has told what was sent."""
+    wanted = (
+        one.timer_id,
+        str(one.attempt),
+        str(DUE_US),
+        one.occurrence_id,
+        one.content_type,
+        one.headers["ort"],
+        one.payload.hex(),
+    )
     names = ("timer_id", "attempt", "due_time", "occurrence_id", "content_type", "header ort", "payload")
     told = said.reason.split("|")
     if len(told) != len(wanted):

@@ -12,10 +12,10 @@ UNKNOWN_FIELD = b"\xba\x3e\x03new"
 """Field 999 of any message: three bytes."""
 
 
-def _with_more(kind: int, content: bytes) -> bytes:
-    """A `DeliverResponse` whose message of this field number has a field that nobody knows."""
+def with_unknown_field(number: int, content: bytes) -> bytes:
+    """A message in the field of this number, with a field that nobody knows."""
     inner = content + UNKNOWN_FIELD
-    return bytes([kind << 3 | 2]) + _length(len(inner)) + inner + UNKNOWN_FIELD
+    return bytes([number << 3 | 2]) + _length(len(inner)) + inner
 
 
 def _length(count: int) -> bytes:
@@ -33,12 +33,12 @@ async def _goes_on(stage: Stage, stream: ServedStream) -> None:
 async def unknown_fields(stage: Stage) -> None:
     await stage.handle()
     stream = await stage.arrived()
-    await stream.open_it(answer=_with_more(1, b""))
+    await stream.open_it(answer=with_unknown_field(1, b"") + UNKNOWN_FIELD)
     one = delivery("ack")
     known = pb.DeliverResponse(deliveries=pb.DeliveryBatch(deliveries=[one]))
     stream.make_known(known)
-    inner = one.SerializeToString() + UNKNOWN_FIELD
-    await stream.send(_with_more(2, b"\x0a" + _length(len(inner)) + inner))
+    batch = with_unknown_field(1, one.SerializeToString())
+    await stream.send(with_unknown_field(2, batch) + UNKNOWN_FIELD)
     await stage.settled(stream, one, pb.OUTCOME_ACK)
     await _goes_on(stage, stream)
 

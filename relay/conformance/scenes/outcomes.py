@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from relay.conformance.observed import Broken
 from relay.conformance.scene import scene
 from relay.conformance.stage import Stage
@@ -9,6 +11,7 @@ from relay.conformance.stream import delivery
 from relay.v1 import delivery_service_pb2 as pb
 
 SECTION = "outcomes"
+SECRET = "rosebud-1941"
 
 
 async def ended(stage: Stage, payload: str, outcome: pb.Outcome) -> pb.Settlement:
@@ -28,41 +31,73 @@ async def nack(stage: Stage) -> None:
     stream = await stage.stream()
     plain, paused = delivery("nack", "plain"), delivery("nack 1500", "paused")
     await stream.deliver(plain, paused)
-    said = await stage.settled(stream, plain, pb.OUTCOME_NACK)
+    _check_no_pause(await stage.settled(stream, plain, pb.OUTCOME_NACK))
+    _check_pause(await stage.settled(stream, paused, pb.OUTCOME_NACK))
+
+
+def _check_no_pause(said: pb.Settlement) -> None:
     if said.HasField("retry_after"):
         raise Broken("plain: retry_after came, and was not asked for")
-    said = await stage.settled(stream, paused, pb.OUTCOME_NACK)
+
+
+def _check_pause(said: pb.Settlement) -> None:
     if said.retry_after.ToMicroseconds() != 1_500_000:
         raise Broken(f"paused: retry_after: {said.retry_after.ToJsonString()} came, and 1.5 s was asked for")
 
 
 @scene(SECTION, "An error that a handler did not expect is a NACK, without the payload in its reason.")
 async def error(stage: Stage) -> None:
-    secret = "rosebud-1941"
-    said = await ended(stage, f"error {secret}", pb.OUTCOME_NACK)
-    if secret in said.reason:
+    _check_no_quote(await ended(stage, f"error {SECRET}", pb.OUTCOME_NACK))
+
+
+def _check_no_quote(said: pb.Settlement) -> None:
+    if SECRET in said.reason:
         raise Broken("the reason quotes the payload")
 
 
 @scene(SECTION, "A NACK that says that another attempt is useless has retryable set to false.")
 async def final_nack(stage: Stage) -> None:
-    said = await ended(stage, "final", pb.OUTCOME_NACK)
+    _check_final(await ended(stage, "final", pb.OUTCOME_NACK))
+
+
+def _check_final(said: pb.Settlement) -> None:
     if not said.HasField("retryable") or said.retryable:
         raise Broken("retryable: false was asked for, and did not come")
 
 
 @scene(SECTION, "A REJECT carries its reason.")
 async def reject(stage: Stage) -> None:
-    said = await ended(stage, "reject größer", pb.OUTCOME_REJECT)
+    _check_reason(await ended(stage, "reject größer", pb.OUTCOME_REJECT))
+
+
+def _check_reason(said: pb.Settlement) -> None:
     if said.reason != "größer":
         raise Broken(f"reason: {said.reason!r} came, and 'größer' was asked for")
 
 
 @scene(SECTION, "RESCHEDULE carries the delay that was asked for.")
 async def reschedule(stage: Stage) -> None:
-    said = await ended(stage, "reschedule 60000", pb.OUTCOME_RESCHEDULE)
+    _check_delay(await ended(stage, "reschedule 60000", pb.OUTCOME_RESCHEDULE))
+
+
+def _check_delay(said: pb.Settlement) -> None:
     if said.reschedule.delay.ToMicroseconds() != 60_000_000:
         raise Broken("reschedule.delay: 60 s was asked for, and did not come")
+
+
+def _check_nothing(_: pb.Settlement) -> None: ...
+
+
+CHECKS: tuple[tuple[str, pb.Outcome, Callable[[pb.Settlement], None]], ...] = (
+    ("ack", pb.OUTCOME_ACK, _check_nothing),
+    ("nack", pb.OUTCOME_NACK, _check_no_pause),
+    ("nack 1500", pb.OUTCOME_NACK, _check_pause),
+    (f"error {SECRET}", pb.OUTCOME_NACK, _check_no_quote),
+    ("final", pb.OUTCOME_NACK, _check_final),
+    ("reject größer", pb.OUTCOME_REJECT, _check_reason),
+    ("reschedule 60000", pb.OUTCOME_RESCHEDULE, _check_delay),
+)
+"""The payloads that ask for an outcome at once, the outcome, and what raises `Broken` for a wrong one."""
 
 
 @scene(SECTION, "EXTEND leaves the delivery open, and an outcome follows.")

@@ -16,6 +16,7 @@ import relay.v1.TimerSpec;
 public final class Conformance {
   private static final String TARGET = System.getenv("RELAY_TARGET");
   private static final Duration PATIENCE = Duration.ofSeconds(30);
+  private static final Duration GRACE = Duration.ofSeconds(20);
 
   private Conformance() {}
 
@@ -78,15 +79,17 @@ public final class Conformance {
     }
   }
 
-  public static void main(String[] words) throws InterruptedException {
+  public static void main(String[] words) throws IOException, InterruptedException {
     Stop stop = new Stop();
     int code = 1;
     try {
-      if (words[0].equals("handle")) {
-        int places = Integer.parseInt(words[2]);
-        new Stream(TARGET, List.of(words[1]), places, Duration.ofSeconds(20), Conformance::handle).serve(stop.asked);
-      } else {
-        schedule(words[1], words[2], words[3], words[4]);
+      switch (words[0]) {
+        case "handle" -> {
+          int places = Integer.parseInt(words[2]);
+          new Stream(TARGET, List.of(words[1]), places, GRACE, Conformance::handle).serve(stop.asked);
+        }
+        case "push" -> new Push(List.of(words[1]), Conformance::handle).serve(Push.address(words[2]), GRACE, stop.asked);
+        default -> schedule(words[1], words[2], words[3], words[4]);
       }
       code = 0;
     } catch (StatusRuntimeException refused) {

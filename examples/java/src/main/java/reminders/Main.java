@@ -4,7 +4,6 @@ import com.google.protobuf.ByteString;
 import io.grpc.StatusRuntimeException;
 import java.io.IOException;
 import java.io.PrintStream;
-import java.net.InetSocketAddress;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.time.Instant;
@@ -16,7 +15,7 @@ import relay.v1.TimerSpec;
 public final class Main {
   private static final String USAGE =
       """
-      usage: reminders stream TOPIC | push HOST:PORT | schedule TOPIC ID DELAY_MS TEXT | cancel TOPIC ID
+      usage: reminders stream TOPIC | push HOST:PORT TOPIC | schedule TOPIC ID DELAY_MS TEXT | cancel TOPIC ID
       RELAY_TARGET names the relay; without it, 127.0.0.1:7451.""";
 
   private static final Duration GRACE = Duration.ofSeconds(20);
@@ -58,7 +57,7 @@ public final class Main {
   private static int run(List<String> words, Stop stop) throws IOException, InterruptedException {
     switch (String.join(" ", words.subList(0, Math.min(1, words.size()))) + "/" + words.size()) {
       case "stream/2" -> new Stream(TARGET, words.subList(1, 2), 100, GRACE, Main::remind).serve(stop.asked);
-      case "push/2" -> new Push(Main::remind).serve(address(words.get(1)), GRACE, stop.asked);
+      case "push/3" -> new Push(words.subList(2, 3), Main::remind).serve(Push.address(words.get(1)), GRACE, stop.asked);
       case "schedule/5" -> schedule(words.get(1), words.get(2), words.get(3), words.get(4));
       case "cancel/3" -> cancel(words.get(1), words.get(2));
       default -> {
@@ -67,11 +66,6 @@ public final class Main {
       }
     }
     return 0;
-  }
-
-  private static InetSocketAddress address(String text) {
-    int colon = text.lastIndexOf(':');
-    return new InetSocketAddress(text.substring(0, colon), Integer.parseInt(text.substring(colon + 1)));
   }
 
   public static void main(String[] words) throws IOException, InterruptedException {

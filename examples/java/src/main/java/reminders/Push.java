@@ -11,6 +11,7 @@ import io.grpc.ServerCallHandler;
 import io.grpc.ServerInterceptor;
 import io.grpc.ServerInterceptors;
 import io.grpc.ServerServiceDefinition;
+import io.grpc.Status;
 import io.grpc.okhttp.OkHttpServerBuilder;
 import io.grpc.protobuf.services.HealthStatusManager;
 import io.grpc.stub.ServerCalls;
@@ -18,6 +19,8 @@ import io.grpc.stub.StreamObserver;
 import java.io.IOException;
 import java.net.InetSocketAddress;
 import java.time.Duration;
+import java.util.Collection;
+import java.util.Set;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import relay.v1.Settlement;
@@ -33,10 +36,19 @@ public final class Push {
   private static final Metadata.Key<String> RECEIPT =
       Metadata.Key.of("relay-receipt", Metadata.ASCII_STRING_MARSHALLER);
 
+  private final Set<String> topics;
   private final Handler handler;
 
-  public Push(Handler handler) {
+  /** The topics are those that the handler is for. What is pushed of others waits until somebody handles it. */
+  public Push(Collection<String> topics, Handler handler) {
+    this.topics = Set.copyOf(topics);
     this.handler = handler;
+  }
+
+  /** Reads HOST:PORT. */
+  public static InetSocketAddress address(String text) {
+    int colon = text.lastIndexOf(':');
+    return new InetSocketAddress(text.substring(0, colon), Integer.parseInt(text.substring(colon + 1)));
   }
 
   /**
@@ -76,6 +88,12 @@ public final class Push {
 
   private void deliver(
       TimerHandlerDeliverRequest request, StreamObserver<TimerHandlerDeliverResponse> responses) {
+    String topic = request.getDelivery().getTopic();
+    if (!topics.contains(topic)) {
+      String reason = "topic " + topic + " has no handler here";
+      responses.onError(Status.UNIMPLEMENTED.withDescription(reason).asRuntimeException());
+      return;
+    }
     Settlement settlement = Outcomes.settle(handler, request.getDelivery(), new NoLease());
     TimerHandlerDeliverResponse.Builder response =
         TimerHandlerDeliverResponse.newBuilder()
