@@ -100,11 +100,3 @@ DROP = "DELETE FROM relay_outbox WHERE refused_at IS NOT NULL AND (%(all)s OR id
 
 WAKE = "SELECT pg_notify('relay_outbox', '')"
 """Wake the movers."""
-
-PRUNE = """
-DELETE FROM relay_inbox WHERE occurrence_id IN (
-  SELECT occurrence_id FROM relay_inbox WHERE handled_at < clock_timestamp() - %(age)s ORDER BY handled_at
-  LIMIT 10000
-)
-"""
-"""Remove some of the inbox' rows that are older than this."""
