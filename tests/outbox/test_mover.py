@@ -6,6 +6,7 @@ import asyncio
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -202,6 +203,19 @@ async def test_a_full_topic_is_tried_again_and_holds_up_no_other(desk: Desk) -> 
         desk.end_pauses()
         assert len((await desk.drained(desk.mover(client))).taken) == 2
         await client.cancel("full", "second")
+
+
+@BOTH
+async def test_a_clock_that_is_set_back(desk: Desk) -> None:
+    """Lanes that were given back are free though that was in an hour. Those that are held are not."""
+    async with desk.client() as client, desk.outbox() as outbox:
+        desk.write(desk.new("a"))
+        await outbox.take(holder=uuid4(), lease=timedelta(hours=1), most=1)
+        desk.connection.execute("UPDATE relay_outbox_lanes SET holder = NULL WHERE holder IS NOT NULL")
+        assert len((await desk.drained(desk.mover(client))).taken) == 1
+        desk.write(desk.new("a"))
+        await outbox.take(holder=uuid4(), lease=timedelta(hours=1), most=1)
+        assert (await desk.drained(desk.mover(client))).taken == []
 
 
 @BOTH

@@ -57,13 +57,15 @@ def refused_row(found: tuple[Any, ...]) -> RefusedRow:
 
 def _headers(given: str) -> dict[str, str]:
     read = json.loads(given)
-    if not isinstance(read, dict) or not all(isinstance(value, str) for value in read.values()):
+    if not isinstance(read, dict) or not all(_is_text(text) for pair in read.items() for text in pair):
         raise ValueError
     return read
 
 
-def _is_text(value: str) -> bool:
-    return value.isascii() or _shown(value) == value
+def _is_text(value: object) -> bool:
+    """Whether it is text that has UTF-8. Raises `ValueError` for other halves of a character than bytes that
+    were not UTF-8: JSON may name them."""
+    return isinstance(value, str) and (value.isascii() or _shown(value) == value)
 
 
 def _shown(value: str) -> str:

@@ -18,14 +18,15 @@ _LEFT_ALONE = """
 
 FREE_LANES = f"""
 SELECT lane FROM relay_outbox_lanes AS lanes
-WHERE held_until <= :now
+WHERE (holder IS NULL OR held_until <= :now)
   AND EXISTS (
     SELECT 1 FROM relay_outbox AS one
     WHERE one.lane = lanes.lane AND one.refused_at IS NULL AND NOT {_LEFT_ALONE}
   )
 ORDER BY held_until LIMIT :most
 """
-"""Find lanes that have rows and no holder; those that were not held for longest come first."""
+"""Find lanes that have rows and no holder; those that were not held for longest come first. One that was
+given back is free whatever its instant says: the clock may have been set back since."""
 
 HOLD_LANE = "UPDATE relay_outbox_lanes SET holder = :holder, held_until = :until WHERE lane = :lane"
 """Hold a lane."""
