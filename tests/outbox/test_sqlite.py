@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from uuid import uuid4
@@ -152,6 +153,22 @@ def is_first(desk: FileDesk, delivery: Delivery, begin: str, waits: threading.Ev
     return found
 
 
+async def test_who_waits_no_more_leaves_no_thread(desk: FileDesk) -> None:
+    """A look for commits goes on in its thread until its caller is told to end."""
+    async with desk.outbox() as outbox:
+        await outbox.changed()
+        waiting = asyncio.create_task(outbox.changed())
+        await until(lambda: any(each.name.startswith("relay-outbox") for each in threading.enumerate()))
+        desk.write(desk.new("a"))
+        await waiting
+        waiting = asyncio.create_task(outbox.changed())
+        await asyncio.sleep(0)  # it has begun
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        assert (await outbox.status()).waiting == 1
+    await until(lambda: not any(each.name.startswith("relay-outbox") for each in threading.enumerate()))
+
+
 async def test_effects_of_two_deliveries_at_once(desk: FileDesk) -> None:
     """The second waits for the transaction of the first, if it has read nothing before or has begun with the
     lock. If it has read, SQLite refuses it at once, and its delivery comes again: nothing happens twice."""
@@ -257,6 +274,7 @@ django.setup()
 from django.db import connection, transaction
 from relay import inbox, outbox
 from relay.client import NewTimer
+from relay.outbox import running
 from relay.outbox.databases import database_at
 
 def place(name, fails):
@@ -290,9 +308,8 @@ def test_djangos_orm(desk: FileDesk, tmp_path: Path) -> None:
     done = subprocess.run(ran, env=environment({}), capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["True", "True", "False", "8"]
-    desk.database = f"sqlite:///{path}"
-    desk.connection.close()
-    desk.connection = sqlite3.connect(path)
-    rows = [(row["action"], row["timer_id"], row["payload"], row["headers"]) for row in desk.rows()]
+    with closing(sqlite3.connect(path)) as connection:
+        found = FileDesk(f"sqlite:///{path}", connection, desk.stage).rows()
+    rows = [(row["action"], row["timer_id"], row["payload"], row["headers"]) for row in found]
     assert rows[0] == ("schedule", "a", b"\x00%s", {"k": "50 %"})
     assert [row[:2] for row in rows[1:4]] == [("schedule", "a-1"), ("schedule", "a-2"), ("cancel", "a-2")]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
+import threading
 import time
 from collections.abc import Sequence
 from datetime import timedelta
@@ -89,15 +89,21 @@ class SqliteOutbox:
         await self._thread.run(settle, patience=PATIENCE)
 
     async def changed(self) -> None:
-        """Look again and again: SQLite notifies nobody of a commit."""
-        while True:
-            (found,) = await self._thread.run(
-                lambda connection: connection.execute(statements.VERSION).fetchone()
-            )
-            if found != self._version:
-                self._version = found
-                return
-            await asyncio.sleep(LOOK)
+        """Look again and again, in the thread: SQLite notifies nobody of a commit."""
+        ends = threading.Event()
+
+        def look(connection: sqlite3.Connection) -> None:
+            while not ends.is_set():
+                (found,) = connection.execute(statements.VERSION).fetchone()
+                if found != self._version:
+                    self._version = found
+                    return
+                ends.wait(LOOK)
+
+        try:
+            await self._thread.run(look)
+        finally:
+            ends.set()  # whoever waits no more leaves no thread behind
 
     async def status(self) -> OutboxStatus:
         """Count the rows."""
