@@ -1,8 +1,9 @@
 """How fast rows of an outbox become timers: `python -m bench.outbox --database URL --target 127.0.0.1:7451`.
 
-It writes rows into the database, which needs the tables of `relay outbox migrate` and should be used by
-nobody else, and runs movers in this process. It prints rows a second of a backlog, and how long a single row
-takes from its commit to the answer of the relay. The timers stay, and are due in a day.
+The URL is of PostgreSQL or of SQLite. It writes rows into the database, which needs the tables of `relay
+outbox migrate` and should be used by nobody else, and runs movers in this process. It prints rows a second of
+a backlog, and how long a single row takes from its commit to the answer of the relay. The timers stay, and
+are due in a day.
 """
 
 from __future__ import annotations
@@ -12,20 +13,22 @@ import asyncio
 import statistics
 from collections.abc import Sequence
 from time import monotonic
+from typing import Any
 
-import psycopg
+from sqlalchemy import Engine, create_engine
 
 from relay.client import NewTimer, RelayClient
-from relay.outbox import schedule
+from relay.outbox import schedule_batch
 from relay.outbox.handing_over import HandedOver, OutboxRow
 from relay.outbox.mover import MoverCounts, OutboxMover
 from relay.outbox.running import OutboxMetrics, run
 
-BACKLOG = """
-INSERT INTO relay_outbox (action, topic, timer_id, payload, delay)
-SELECT 'schedule', %(topic)s, 'row-' || n, convert_to(repeat('x', 200), 'UTF8'), interval '1 day'
-FROM generate_series(1, %(rows)s) AS n
-"""
+
+def write(engine: Engine, timers: Sequence[NewTimer]) -> float:
+    """Commit rows, and return when."""
+    with engine.begin() as connection:
+        schedule_batch(connection, timers)
+    return monotonic()
 
 
 class TimedMover(OutboxMover):
@@ -46,14 +49,14 @@ async def measure(options: argparse.Namespace) -> None:
     """Print the figures."""
     taken: dict[str, float] = {}
     counts = MoverCounts()
-    async with (
-        RelayClient(options.target) as client,
-        await psycopg.AsyncConnection.connect(options.database, autocommit=True) as connection,
-    ):
+    engine = create_engine(options.database.replace("postgresql:", "postgresql+psycopg:"))
+    new: dict[str, Any] = {"topic": options.topic, "payload": b"x" * 200, "delay": 86_400.0}
+    async with RelayClient(options.target) as client:
         movers = [TimedMover(options.database, client, counts=counts) for _ in range(options.movers)]
         for mover in movers:
             mover.taken = taken
-        await connection.execute(BACKLOG, {"topic": options.topic, "rows": options.rows})
+        backlog = [NewTimer(timer_id=f"row-{n}", **new) for n in range(options.rows)]
+        await asyncio.to_thread(write, engine, backlog)
         began = monotonic()
         running = asyncio.create_task(run(options.database, movers, OutboxMetrics(counts)))
         while counts.taken < options.rows:
@@ -62,9 +65,8 @@ async def measure(options: argparse.Namespace) -> None:
         print(f"{rate:,.0f} rows a second, {options.rows:,} rows, {len(movers)} movers")
         latencies = []
         for n in range(options.singles):
-            timer = NewTimer(topic=options.topic, timer_id=f"single-{n}", payload=b"x" * 200, delay=86_400)
-            await schedule(connection, timer)
-            committed = monotonic()
+            timer = NewTimer(timer_id=f"single-{n}", **new)
+            committed = await asyncio.to_thread(write, engine, [timer])
             while timer.timer_id not in taken:
                 await asyncio.sleep(0.0005)
             latencies.append(taken[timer.timer_id] - committed)
@@ -76,6 +78,7 @@ async def measure(options: argparse.Namespace) -> None:
         for mover in movers:
             mover.stop()
         await running
+    engine.dispose()
 
 
 def main() -> None:

@@ -15,13 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 from datetime import timedelta
-from typing import Any, overload
+from typing import cast, overload
 
 from relay.client import Delivery
-from relay.outbox.statements import PRUNE
+from relay.outbox.databases import spelling_of
 from relay.outbox.where import Async, Blocking, execute
-
-_INSERT = "INSERT INTO relay_inbox (occurrence_id) VALUES (:it) ON CONFLICT DO NOTHING"
 
 
 @overload
@@ -36,11 +34,13 @@ def is_first(where: Async | Blocking, delivery: Delivery) -> Awaitable[bool] | b
 
     `where` is a session or connection as in `relay.outbox.schedule`, with a transaction open, and the effects
     belong into the same one. If another delivery of the occurrence is being handled, this waits for the end
-    of its transaction: false if it commits. Raises what the database raises.
+    of its transaction: false if it commits. In SQLite a transaction that has read before it writes begins
+    with BEGIN IMMEDIATE, or it is refused instead of waiting. Raises `UnsupportedDatabase` and what the
+    database raises.
     """
     # The race: two deliveries of one occurrence, of which the first was taken for lost. The unique key has
     # the second wait for the first one's end; a SELECT before the effects would see nothing of it.
-    changed = execute(where, _INSERT, [{"it": delivery.occurrence_id}])
+    changed = execute(where, spelling_of(where).is_first, [{"it": delivery.occurrence_id}])
     return changed == 1 if isinstance(changed, int) else _is_first(changed)
 
 
@@ -48,14 +48,15 @@ async def _is_first(changed: Awaitable[int]) -> bool:
     return await changed == 1
 
 
-def prune(connection: Any, age: timedelta) -> int:
+def prune(connection: Blocking, age: timedelta) -> int:
     """Forget occurrences that were handled longer ago than `age`; returns how many.
 
-    `connection` is a blocking one of psycopg, in autocommit. What is forgotten would be handled again if it
-    came again: give more than the time for which dead letters of the topic are kept and redriven. Raises
-    `psycopg.Error`.
+    `connection` is a blocking one of psycopg or of sqlite3, in autocommit. What is forgotten would be handled
+    again if it came again: give more than the time for which dead letters of the topic are kept and redriven.
+    Raises what the database raises.
     """
+    spelling = spelling_of(connection)
     pruned = 0
-    while removed := connection.execute(PRUNE, {"age": age}).rowcount:
+    while removed := cast("int", execute(connection, spelling.prune, [spelling.older(age)])):
         pruned += removed
     return pruned

@@ -7,10 +7,23 @@
 ...     outbox.schedule(session, timer)
 
 What is written here is a row of the transaction: it is rolled back with it. After the commit `relay outbox
-run` hands the row to a relay. It needs the extra `outbox`, and PostgreSQL 13 or newer.
+run` hands the row to a relay. It needs the extra `outbox`, and PostgreSQL 13 or newer, or SQLite 3.35 or
+newer.
 """
 
-from relay.outbox.tables import UnsupportedDatabase, create, metadata
+from relay.outbox.databases import create
+from relay.outbox.ports import UnsupportedDatabase
+from relay.outbox.postgres.tables import metadata
+from relay.outbox.sqlite.tables import sqlite_metadata
 from relay.outbox.writing import cancel, move, schedule, schedule_batch
 
-__all__ = ["UnsupportedDatabase", "cancel", "create", "metadata", "move", "schedule", "schedule_batch"]
+__all__ = [
+    "UnsupportedDatabase",
+    "cancel",
+    "create",
+    "metadata",
+    "move",
+    "schedule",
+    "schedule_batch",
+    "sqlite_metadata",
+]

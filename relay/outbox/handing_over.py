@@ -13,7 +13,7 @@ from uuid import UUID
 import grpc
 
 from relay.client import NewTimer, RelayClient
-from relay.client.errors import CallError, NotFound, ResourceExhausted
+from relay.client.errors import CallError, InvalidArgument, NotFound, ResourceExhausted
 
 AT_ONCE = 50
 """The number of moves and cancels that are called at once: they have no batch."""
@@ -45,7 +45,8 @@ FIELDS = (
 
 
 class OutboxRow(NamedTuple):
-    """A row, and how long ago it was written by the database's clock."""
+    """A row, and how long ago it was written by the database's clock. `fault`: why it can't be read; then it
+    is refused, and the fields at fault mean nothing."""
 
     id: int
     occurrence: UUID
@@ -62,6 +63,7 @@ class OutboxRow(NamedTuple):
     spread: timedelta | None
     seal_with: str
     age: timedelta
+    fault: str = ""
 
     @property
     def timer(self) -> NewTimer:
@@ -187,6 +189,8 @@ def _read(rows: Sequence[OutboxRow], done: HandedOver) -> list[Asked]:
     asked: list[Asked] = []
     for row in rows:
         try:
+            if row.fault:
+                raise InvalidArgument(row.fault)
             asked.append((row, None if row.action == "cancel" else row.timer))
         except CallError as failure:
             _note(row, failure, done)

@@ -16,9 +16,6 @@ It only
 Race    A step gives a call up that a relay has not answered. The call may act until its own deadline, so the
 lanes are not
         given back then: they are free when their time is over.
-Race    A lane is taken as another mover gives it back. Rows that it has deleted must not be seen again, so
-they are read by
-        another statement than the one that takes the lane: its snapshot is from before.
 """
 
 from __future__ import annotations
@@ -31,13 +28,10 @@ from datetime import timedelta
 from time import monotonic
 from uuid import uuid4
 
-import psycopg
-from psycopg import AsyncConnection
-
 from relay.client import RelayClient
-from relay.outbox import statements
+from relay.outbox.databases import database_at
 from relay.outbox.handing_over import HandedOver, OutboxRow, hand_over
-from relay.outbox.tables import LANES
+from relay.outbox.ports import LANES, DatabaseFailure
 
 logger = logging.getLogger("relay.outbox")
 
@@ -62,10 +56,10 @@ class MoverCounts:
 
 
 class OutboxMover:  # see 0125
-    """One mover: it has a connection of its own, and one step under way.
+    """One mover: it has a connection of its own to the database at `url`, and one step under way.
 
     `poll` is the number of seconds after which it looks again though nobody has notified it. `woken` is set
-    when somebody has.
+    when somebody has. Raises `UnsupportedDatabase` and `InvalidArgument`.
     """
 
     def __init__(
@@ -80,13 +74,12 @@ class OutboxMover:  # see 0125
     ) -> None:
         self.woken = asyncio.Event()
         self.counts = counts or MoverCounts()
-        self._url = url
+        self.database = database_at(url)
         self._client = client
         self._poll = poll
         self._rows = rows
         self._call_time = call_time
         self._lease = timedelta(seconds=2 * call_time + MARGIN)
-        self._connection: AsyncConnection | None = None
         self._stopping = asyncio.Event()
         self._in_trouble = False
 
@@ -103,8 +96,8 @@ class OutboxMover:  # see 0125
                 self.woken.clear()
                 try:
                     busy = await self.step()
-                except (psycopg.Error, OSError) as failure:
-                    await self._disconnect()
+                except DatabaseFailure as failure:
+                    await self.database.close()
                     self._trouble("the database", failure)
                 else:
                     if busy.failure is None:
@@ -117,14 +110,14 @@ class OutboxMover:  # see 0125
                 await _wait(self._stopping, pause * random.uniform(0.5, 1.0))
                 pause = min(2 * pause, _LONGEST_PAUSE)
         finally:
-            await self._disconnect()
+            await self.database.close()
 
     async def move_all(self) -> int:
         """Move what waits, in the place of `run`, and return the number of rows that the relay has taken: for
         tests of an application, with a relay in memory or a real one.
 
-        Rows that are refused or held back stay. Raises `CallError` if the relay does not answer, and what the
-        database raises.
+        Rows that are refused or held back stay. Raises `CallError` if the relay does not answer, and
+        `DatabaseFailure`.
 
         >>> await OutboxMover(database, client).move_all()
         """
@@ -138,68 +131,29 @@ class OutboxMover:  # see 0125
                 if not done.taken and not done.not_taken:
                     return taken
         finally:
-            await self._disconnect()
+            await self.database.close()
 
     async def step(self) -> HandedOver:
         """Take lanes, hand over their oldest rows, and give the lanes back."""
         deadline = monotonic() + self._call_time  # counted from before the lanes are held
-        connection = await self._connected()
         holder = uuid4()
-        lanes = await self.take(connection, holder=holder, most=LANES // 4)
+        lanes = await self.database.take(holder=holder, lease=self._lease, most=LANES // 4)
         if not lanes:
             return HandedOver([], [])
-        rows = await self.read(connection, lanes)
+        rows = await self.database.read(lanes, rows=self._rows, size=BYTES_AT_ONCE)
         done = await self.hand_over(rows, deadline)
-        await self.settle(connection, done, holder=holder, lanes=[] if done.is_open else lanes)
+        await self.database.settle(done, holder=holder, lanes=[] if done.is_open else lanes)
+        for each in done.not_taken:
+            if each.pause is None:
+                logger.warning("row %d of the outbox is refused: %s", each.id, each.reason)
         self.counts.taken += len(done.taken)
         self.counts.refused += sum(each.pause is None for each in done.not_taken)
         self.counts.held += sum(each.pause is not None for each in done.not_taken)
         return done
 
-    async def take(self, connection: AsyncConnection, *, holder: object, most: int) -> list[int]:
-        """Hold lanes that have rows; they are ours once this has returned."""
-        asked = {"holder": holder, "lease": self._lease, "most": most}
-        found = await (await connection.execute(statements.TAKE, asked)).fetchall()
-        return [lane for (lane,) in found]
-
-    async def read(self, connection: AsyncConnection, lanes: Sequence[int]) -> list[OutboxRow]:
-        """Read the oldest rows of lanes."""
-        asked = {"lanes": list(lanes), "rows": self._rows, "bytes": BYTES_AT_ONCE}
-        found = await (await connection.execute(statements.READ, asked)).fetchall()
-        return [OutboxRow(*row) for row in found]
-
     async def hand_over(self, rows: Sequence[OutboxRow], deadline: float) -> HandedOver:
         """Call the relay."""
         return await hand_over(self._client, rows, deadline)
-
-    async def settle(
-        self, connection: AsyncConnection, done: HandedOver, *, holder: object, lanes: Sequence[int]
-    ) -> None:
-        """Delete what was taken, put aside what was not, and give the lanes back: in one transaction."""
-        async with connection.transaction(), connection.pipeline():
-            if done.taken:
-                await connection.execute(statements.DELETE, {"ids": done.taken})
-            for each in done.not_taken:
-                put_aside = statements.REFUSE if each.pause is None else statements.HOLD
-                asked = {"id": each.id, "reason": each.reason, "pause": each.pause}
-                await connection.execute(put_aside, asked)
-            await connection.execute(statements.FREE, {"lanes": list(lanes), "holder": holder})
-        for each in done.not_taken:
-            if each.pause is None:
-                logger.warning("row %d of the outbox is refused: %s", each.id, each.reason)
-
-    async def _connected(self) -> AsyncConnection:
-        if self._connection is None:
-            # No prepared statements: poolers may give each transaction another session.
-            self._connection = await AsyncConnection.connect(
-                self._url, autocommit=True, prepare_threshold=None
-            )
-        return self._connection
-
-    async def _disconnect(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            await connection.close()
 
     def _trouble(self, where: str, failure: Exception) -> None:
         if not self._in_trouble:

@@ -6,14 +6,13 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-import psycopg
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
-from psycopg import AsyncConnection
 
+from relay.outbox.databases import database_at
 from relay.outbox.mover import MoverCounts, OutboxMover
-from relay.outbox.status import OutboxStatus, look
-from relay.outbox.tables import CHANNEL
+from relay.outbox.ports import DatabaseFailure, OutboxDatabase
+from relay.outbox.status import OutboxStatus
 
 logger = logging.getLogger("relay.outbox")
 
@@ -24,19 +23,20 @@ LOOK = 5.0
 """Seconds between two looks at how the outbox stands."""
 
 
-async def listen(url: str, wake: Callable[[], None]) -> None:
+async def listen(database: OutboxDatabase, wake: Callable[[], None]) -> None:
     """Wake the movers as often as a transaction with rows commits. The loop never ends; while it has no
     connection, the movers look by themselves."""
-    while True:
-        try:
-            async with await AsyncConnection.connect(url, autocommit=True) as connection:
-                await connection.execute(f"LISTEN {CHANNEL}")
-                wake()  # what was committed before
-                async for _ in connection.notifies():
-                    wake()
-        except (psycopg.Error, OSError) as failure:
-            logger.debug("not listening: %s", failure)
-        await asyncio.sleep(AGAIN)
+    try:
+        while True:
+            try:
+                await database.changed()
+                wake()
+            except DatabaseFailure as failure:
+                logger.debug("not listening: %s", failure)
+                await database.close()
+                await asyncio.sleep(AGAIN)
+    finally:
+        await database.close()
 
 
 class OutboxMetrics(Collector):
@@ -46,17 +46,19 @@ class OutboxMetrics(Collector):
         self.counts = counts
         self.status = status
 
-    async def watch(self, url: str) -> None:
+    async def watch(self, database: OutboxDatabase) -> None:
         """Look again and again. The loop never ends."""
-        while True:
-            try:
-                async with await AsyncConnection.connect(url, autocommit=True) as connection:
-                    while True:
-                        self.status = await look(connection)
-                        await asyncio.sleep(LOOK)
-            except (psycopg.Error, OSError) as failure:
-                logger.debug("the outbox can't be looked at: %s", failure)
-            await asyncio.sleep(AGAIN)
+        try:
+            while True:
+                try:
+                    self.status = await database.status()
+                    await asyncio.sleep(LOOK)
+                except DatabaseFailure as failure:
+                    logger.debug("the outbox can't be looked at: %s", failure)
+                    await database.close()
+                    await asyncio.sleep(AGAIN)
+        finally:
+            await database.close()
 
     def collect(self) -> Iterable[Metric]:
         """Yield the metrics; those of the outbox are absent before the first look."""
@@ -91,7 +93,10 @@ async def run(url: str, movers: Sequence[OutboxMover], metrics: OutboxMetrics) -
         for mover in movers:
             mover.woken.set()
 
-    beside = [asyncio.create_task(listen(url, wake)), asyncio.create_task(metrics.watch(url))]
+    beside = [
+        asyncio.create_task(listen(database_at(url), wake)),
+        asyncio.create_task(metrics.watch(database_at(url))),
+    ]
     try:
         await asyncio.gather(*(mover.run() for mover in movers))
     finally:

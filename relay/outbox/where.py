@@ -1,4 +1,4 @@
-"""Where an application has its transaction open, and how a statement is run there."""
+"""Where an application has its transaction open, of which database, and how a statement is run there."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ from sqlalchemy import Connection, TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
 from sqlalchemy.orm import Session, scoped_session
 
-from relay.outbox.tables import UnsupportedDatabase
-
 
 class DatabaseCursor(Protocol):
-    """What runs a statement with named parameters, `%(name)s`, and blocks: a connection or a cursor of
-    psycopg, a cursor of Django's."""
+    """What runs a statement with named parameters and blocks: a connection or a cursor of psycopg or of
+    sqlite3, a cursor of Django's."""
 
     def execute(self, query: Any, params: Any = ..., /) -> Any:
         """Run it."""
@@ -53,24 +51,42 @@ Async = (
 """Where an application on asyncio writes."""
 
 
+def dialect_of(where: Any) -> str:
+    """The name of the database behind a session, connection or cursor, as SQLAlchemy has it. What nobody
+    knows is taken for psycopg's like."""
+    if isinstance(where, Connection | AsyncConnection):
+        return str(where.dialect.name)
+    if isinstance(where, AsyncSession | async_scoped_session | Session | scoped_session):
+        return str(where.get_bind().dialect.name)
+    if _is_of("sqlite3", where):
+        return "sqlite"
+    return str(getattr(getattr(where, "db", None), "vendor", "postgresql"))  # a cursor of Django's says it
+
+
 def execute(where: Any, statement: str, rows: Sequence[Mapping[str, Any]]) -> Awaitable[int] | int:
     """Run a statement with parameters of the form `:name` for each row; returns how many rows the last one
-    changed, or what is to be awaited for that. Raises what the database raises, and `UnsupportedDatabase`."""
+    changed, or what is to be awaited for that. Raises what the database raises."""
     if isinstance(where, AsyncSession | async_scoped_session | AsyncConnection):
-        return _sqlalchemy_async(where, _known(where, statement), rows)
+        return _sqlalchemy_async(where, _text(statement), rows)
     if isinstance(where, Session | scoped_session | Connection):
         result = None
         for row in _together(rows):
-            result = where.execute(_known(where, statement), row)
+            result = where.execute(_text(statement), row)
         return _count(result)
-    if any(each.__module__.partition(".")[0] == "asyncpg" for each in type(where).__mro__):
+    if _is_of("asyncpg", where):
         return _asyncpg(where, statement, rows)
     if inspect.iscoroutinefunction(where.execute):
         return _driver_async(where, _formatted(statement), rows)
+    written = statement if _is_of("sqlite3", where) else _formatted(statement)
     result = None
     for row in rows:
-        result = where.execute(_formatted(statement), row)
+        result = where.execute(written, row)
     return _count(where if result is None and rows else result)  # Django's cursors return nothing
+
+
+def _is_of(driver: str, where: Any) -> bool:
+    """Whether its class is the driver's, or derived from one of those."""
+    return any(each.__module__.partition(".")[0] == driver for each in type(where).__mro__)
 
 
 async def _sqlalchemy_async(where: Any, statement: TextClause, rows: Sequence[Mapping[str, Any]]) -> int:
@@ -103,14 +119,6 @@ def _together(rows: Sequence[Mapping[str, Any]]) -> list[Any]:
 
 def _count(result: Any) -> int:
     return 0 if result is None else int(result.rowcount)
-
-
-def _known(where: Any, statement: str) -> TextClause:
-    """The statement; a database of another kind is refused here, before it complains of SQL."""
-    bind = where if isinstance(where, Connection | AsyncConnection) else where.get_bind()
-    if bind.dialect.name != "postgresql":
-        raise UnsupportedDatabase(f"the outbox needs PostgreSQL, and this session is of {bind.dialect.name}")
-    return _text(statement)
 
 
 _text = cache(text)

@@ -2,36 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import uuid
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, overload
 
 from relay.client import NewTimer
 from relay.client.arguments import Seconds, check_name
 from relay.client.errors import InvalidArgument
+from relay.outbox.databases import spelling_of
 from relay.outbox.where import Async, Blocking, execute
 
-_COLUMNS = {
-    "occurrence": ":occurrence",
-    "action": ":action",
-    "topic": ":topic",
-    "timer_id": ":timer_id",
-    "payload": ":payload",
-    "headers": "CAST(:headers AS jsonb)",  # so a text will do, whichever driver takes it
-    "content_type": ":content_type",
-    "due_time": ":due_time",
-    "delay": ":delay",
-    "expire_time": ":expire_time",
-    "expire_after": ":expire_after",
-    "spread": ":spread",
-    "seal_with": ":seal_with",
-}
-_INSERT = f"INSERT INTO relay_outbox ({', '.join(_COLUMNS)}) VALUES ({', '.join(_COLUMNS.values())})"
 _NOTHING: Mapping[str, Any] = {
     "payload": b"",
-    "headers": "{}",
+    "headers": {},
     "content_type": "",
     "seal_with": "",
 } | dict.fromkeys(("due_time", "delay", "expire_time", "expire_after", "spread"))
@@ -46,12 +30,12 @@ def schedule(where: Blocking, timer: NewTimer) -> int: ...
 def schedule(where: Async | Blocking, timer: NewTimer) -> Awaitable[int] | int:
     """Schedule a timer if the transaction commits; it replaces one that lives under its id.
 
-    `where` is a session or connection of SQLAlchemy, a connection or cursor of psycopg or Django, or a
-    connection of asyncpg; from one that is async the result is to be awaited. A `delay` counts from this
+    `where` is a session or connection of SQLAlchemy, a connection or cursor of psycopg, sqlite3 or Django, or
+    a connection of asyncpg; from one that is async the result is to be awaited. A `delay` counts from this
     call. The occurrence is named by the row, so the timer has no `occurrence_id`, nor `debounce`. Raises
-    `InvalidArgument` and what the database raises.
+    `InvalidArgument`, `UnsupportedDatabase` and what the database raises.
     """
-    return execute(where, _INSERT, [_row("schedule", timer)])
+    return _write(where, [_row("schedule", timer)])
 
 
 @overload
@@ -62,7 +46,7 @@ def schedule_batch(where: Blocking, timers: Iterable[NewTimer]) -> int: ...
 
 def schedule_batch(where: Async | Blocking, timers: Iterable[NewTimer]) -> Awaitable[int] | int:
     """Schedule many timers, as `schedule` does each: a later one replaces an earlier one of its id."""
-    return execute(where, _INSERT, [_row("schedule", timer) for timer in timers])
+    return _write(where, [_row("schedule", timer) for timer in timers])
 
 
 @overload
@@ -78,7 +62,7 @@ def move(where: Async | Blocking, timer: NewTimer) -> Awaitable[int] | int:
     reminder that was sent already is not sent again. `timer` is whole, with its payload. Otherwise as
     `schedule`.
     """
-    return execute(where, _INSERT, [_row("move", timer)])
+    return _write(where, [_row("move", timer)])
 
 
 @overload
@@ -93,7 +77,12 @@ def cancel(where: Async | Blocking, topic: str, timer_id: str) -> Awaitable[int]
     check_name(topic, "topic")
     check_name(timer_id, "timer_id")
     row = {**_NOTHING, "occurrence": uuid.uuid4(), "action": "cancel", "topic": topic, "timer_id": timer_id}
-    return execute(where, _INSERT, [row])
+    return _write(where, [row])
+
+
+def _write(where: Async | Blocking, rows: Sequence[Mapping[str, Any]]) -> Awaitable[int] | int:
+    spelling = spelling_of(where)
+    return execute(where, spelling.write, [spelling.parameters(row) for row in rows])
 
 
 def _row(action: str, timer: NewTimer) -> dict[str, Any]:
@@ -111,7 +100,7 @@ def _row(action: str, timer: NewTimer) -> dict[str, Any]:
         "topic": timer.topic,
         "timer_id": timer.timer_id,
         "payload": timer.payload,
-        "headers": json.dumps(dict(timer.headers)),
+        "headers": dict(timer.headers),
         "content_type": timer.content_type,
         "due_time": timer.due_time,
         "delay": _length(timer.delay),

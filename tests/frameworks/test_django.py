@@ -175,7 +175,7 @@ async def test_an_order_is_reminded_of_by_outbox_and_command(
         mover = OutboxMover(url, client)
         while (await mover.step()).taken:
             pass
-        await mover._disconnect()
+        await mover.database.close()
         assert [timer.timer_id async for timer in client.list("django-others")] == ["1-1"]
         process = stage.join(
             Process((), stage.directory / "log", {**variables, "RELAY_TARGET": daemon.target})

@@ -1,4 +1,4 @@
-"""What lies in Redis or in files of a journal, as foreign writers may have left it."""
+"""What lies in Redis, in files of a journal or in an outbox, as foreign writers may have left it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from relay.core.recurring.recurrence import Recurrence, Standing
 from relay.core.recurring.rule import Rule
 from relay.core.trust.actions import joined
 from relay.journal.v1 import journal_pb2
+from relay.outbox.sqlite.reading import outbox_row
 from relay.store.codec import envelope, lease_record
 from relay.store.codec.contents import PLAIN
 from relay.store.codec.kept_recurrences import kept_of
@@ -21,6 +22,7 @@ from relay.store.keys import KeyNames
 from relay.store.partitions.entry_ids import EntryId
 from relay.store.timeline.actions import read_action
 from relay.store.timeline.redis_store import _read_cursor, _write_cursor
+from relay.v1 import timer_service_pb2
 
 
 def _envelope(data: bytes) -> None:
@@ -108,6 +110,16 @@ def _recurrence(data: bytes) -> None:
         assert read_rule(each.recurrence.recurrence_id, write_rule(each.recurrence)) == each.recurrence
 
 
+def _outbox_row(data: bytes) -> None:
+    """Of a file of SQLite. What is read can be said to a relay, and nothing else is."""
+    headers, _, timer_id = data.decode("utf-8", "surrogateescape").partition("\x00")
+    texts = ("0" * 32, "schedule", "topic", timer_id, b"", headers, "")
+    row = outbox_row((1, *texts, None, 60.0, None, None, None, "", 0.0))
+    if not row.fault:
+        said = timer_service_pb2.ScheduleColumnsRequest(timer_ids=[row.timer_id], headers=row.headers)
+        assert said.headers == row.headers
+
+
 def _batch(**fields: Any) -> bytes:
     change = journal_pb2.Change(timer_id=b"a", nonce=b"n" * 16, due=5.5, attempts=1, **fields)
     return journal_pb2.Batch(version=1, time=5, first=1, last=1, changes=[change]).SerializeToString()
@@ -157,6 +169,12 @@ TARGETS: dict[str, tuple[Any, ...]] = {
         (InvalidField,),
         (b"\x80" * 30, b"\xff\xff\xff\x1f"),
         4_000,
+    ),
+    "outbox_row": (
+        _outbox_row,
+        (b'{"a": "b"}\x00order-1', '{"a": "ü"}\x00ü'.encode(), b"{}\x00"),
+        (),
+        (b"null", b"[]", b'"\\ud800"', b'"\\udc80"', b"1" * 5_000, b"[" * 5_000, b'{"a":' * 5_000, b"\xff"),
     ),
     "recurrence_text": (
         _recurrence,

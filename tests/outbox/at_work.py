@@ -12,9 +12,10 @@ import asyncio
 import contextlib
 import itertools
 import os
+import sqlite3
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from relay import inbox, outbox
 from relay.client import Delivery, NewTimer, RelayClient
 from relay.outbox.handing_over import HandedOver, OutboxRow
 from relay.outbox.mover import OutboxMover
+from relay.outbox.sqlite.database import SqliteOutbox
 
 DATABASE = os.environ.get("RELAY_OUTBOX_DATABASE", "")
 TOPIC = os.environ.get("RELAY_TEST_TOPIC", "")
@@ -43,10 +45,23 @@ def at(place: str) -> None:
         time.sleep(0.005)  # a gate between processes: the test removes the file
 
 
+@contextlib.contextmanager
+def connected(database: str) -> Iterator[Any]:
+    """A connection with a transaction, which the block commits; in SQLite it begins with its lock."""
+    if database.startswith("sqlite:///"):
+        path = database.removeprefix("sqlite:///")
+        file = sqlite3.connect(path, timeout=60, isolation_level="IMMEDIATE")
+        with contextlib.closing(file), file:
+            yield file
+    else:
+        with psycopg.connect(database) as connection:
+            yield connection
+
+
 def write(database: str, topic: str) -> None:
     """Take orders, each with its timer, in a transaction."""
     for turn in range(ORDERS):
-        with psycopg.connect(database) as connection:
+        with connected(database) as connection:
             found = connection.execute("INSERT INTO orders DEFAULT VALUES RETURNING id").fetchone()
             assert found is not None
             at("order written")
@@ -63,11 +78,9 @@ def write(database: str, topic: str) -> None:
 class Mover(OutboxMover):
     """It can stop between any two of its statements."""
 
-    async def take(self, *arguments: Any, **options: Any) -> list[int]:
-        lanes = await super().take(*arguments, **options)
-        if lanes:
-            at("lanes taken")
-        return lanes
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.database = Watched(self.database)
 
     async def hand_over(self, rows: Sequence[OutboxRow], deadline: float) -> HandedOver:
         at("rows read")
@@ -75,19 +88,53 @@ class Mover(OutboxMover):
         at("handed over")
         return done
 
-    async def settle(self, connection: psycopg.AsyncConnection[Any], done: HandedOver, **rest: Any) -> None:
+
+class Watched:
+    """A database that can stop around its calls, and before each statement of its last one."""
+
+    def __init__(self, database: Any) -> None:
+        self._database = database
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._database, name)
+
+    async def take(self, **options: Any) -> list[int]:
+        lanes: list[int] = await self._database.take(**options)
+        if lanes:
+            at("lanes taken")
+        return lanes
+
+    async def settle(self, done: HandedOver, **options: Any) -> None:
+        async with self.each_statement(lambda: at("settling")):
+            await self._database.settle(done, **options)
+        at("settled")
+
+    @contextlib.asynccontextmanager
+    async def each_statement(self, call: Callable[[], None]) -> AsyncIterator[None]:
+        """Within the block call this before each statement."""
+        if isinstance(self._database, SqliteOutbox):
+
+            def seen(statement: str) -> None:
+                if not statement.startswith("PRAGMA"):
+                    call()
+
+            run = self._database._thread.run
+            await run(lambda connection: connection.set_trace_callback(seen))
+            yield
+            await run(lambda connection: connection.set_trace_callback(None))
+            return
+        connection = self._database._connection
         execute = connection.execute
 
         async def watched(*arguments: Any, **options: Any) -> Any:
-            at("settling")
+            call()
             return await execute(*arguments, **options)
 
-        connection.execute = watched  # type: ignore[method-assign]
+        connection.execute = watched
         try:
-            await super().settle(connection, done, **rest)
+            yield
         finally:
-            connection.execute = execute  # type: ignore[method-assign]
-        at("settled")
+            connection.execute = execute
 
 
 async def move() -> None:
@@ -99,12 +146,12 @@ async def handle() -> None:
     client = RelayClient()
 
     @client.on(TOPIC, concurrency=4)
-    async def book(delivery: Delivery) -> None:
-        async with await psycopg.AsyncConnection.connect(DATABASE) as connection:
-            if await inbox.is_first(connection, delivery):
+    def book(delivery: Delivery) -> None:
+        with connected(DATABASE) as connection:
+            if inbox.is_first(connection, delivery):
                 at("first")
-                effect = "INSERT INTO effects VALUES (%s)"
-                await connection.execute(effect, [int(delivery.timer_id.removeprefix("order-"))])
+                number = int(delivery.timer_id.removeprefix("order-"))
+                connection.execute(f"INSERT INTO effects VALUES ({number})")
                 at("effect written")
         at("effect committed")
 

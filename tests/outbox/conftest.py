@@ -1,8 +1,9 @@
-"""A Postgres with an outbox, and a relay: started once for the folder."""
+"""A Postgres with an outbox, or a file of SQLite, and a relay: servers are started once for the folder."""
 
 from __future__ import annotations
 
 import itertools
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from sqlalchemy import create_engine
 
 from relay.outbox import create
 from tests.one_worker import one_worker
-from tests.outbox.desk import Desk
+from tests.outbox.desk import POSTGRES, Desk, FileDesk
 from tests.postgres import Postgres, postgres
 from tests.worlds.relay.stage import Stage, staged
 
@@ -58,7 +59,18 @@ def shared_stage() -> Iterator[Stage]:
 
 
 @pytest.fixture
-def desk(database: str, shared_stage: Stage) -> Iterator[Desk]:
-    """The database, the relay, and what stands in both."""
-    with psycopg.connect(database, autocommit=True) as connection:
-        yield Desk(database, connection, shared_stage)
+def desk(request: pytest.FixtureRequest, shared_stage: Stage, tmp_path: Path) -> Iterator[Desk]:
+    """The database, the relay, and what stands in both: in PostgreSQL unless the test says otherwise, as with
+    `BOTH` of `tests.outbox.desk`."""
+    if getattr(request, "param", POSTGRES) == POSTGRES:
+        database = request.getfixturevalue("database")
+        with psycopg.connect(database, autocommit=True) as connection:
+            yield Desk(database, connection, shared_stage)
+    else:
+        path = tmp_path / "shop.db"
+        file = sqlite3.connect(path, isolation_level=None)
+        file.execute("PRAGMA journal_mode = WAL")
+        file.execute("PRAGMA synchronous = OFF")
+        create(file)
+        yield FileDesk(f"sqlite:///{path}", file, shared_stage)
+        file.close()

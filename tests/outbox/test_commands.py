@@ -6,6 +6,7 @@ import json
 import re
 import signal
 import urllib.request
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -13,8 +14,8 @@ import pytest
 from typer.testing import CliRunner
 
 from relay.cli.commands import app
-from relay.cli.outbox.implementation import BOUNDS, _conninfo
-from tests.outbox.desk import Desk
+from relay.outbox.postgres.database import BOUNDS, conninfo
+from tests.outbox.desk import BOTH, Desk
 from tests.worlds.waiting import eventually
 
 if TYPE_CHECKING:
@@ -39,10 +40,31 @@ def test_a_new_database(server: Postgres) -> None:
     assert said("status", "--database", url).splitlines()[0].split() == ["waiting", "0"]
 
 
+def test_a_new_file(tmp_path: Path) -> None:
+    """Only `migrate` makes one; what a file lacks is said."""
+    for name in ("shop.db", "50% #1?.db"):
+        url = f"sqlite:///{tmp_path / name}".replace("?", "")
+        said("status", "--database", url, code=4)
+        assert list(tmp_path.glob("*")) == []
+        for each in (url, url.replace("sqlite:", "sqlite+pysqlite:")):
+            assert said("migrate", "--database", each) == "The outbox and the inbox are there.\n"
+        assert said("status", "--database", url).splitlines()[0].split() == ["waiting", "0"]
+        (file,) = tmp_path.glob("*")
+        assert file.name == name.replace("?", "")
+        file.write_bytes(b"")
+        assert "relay outbox migrate" in said("status", "--database", url, code=1)
+        file.unlink()
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
         (("migrate", "--database", "mysql://u:secret@h/d"), 2, "is of mysql; the outbox needs PostgreSQL"),
+        (("status", "--database", "sqlite://"), 2, "is not the path of a file alone"),
+        (("status", "--database", "sqlite:///:memory:"), 2, "is not the path of a file alone"),
+        (("status", "--database", "sqlite:///a.db?timeout=3"), 2, "is not the path of a file alone"),
+        (("status", "--database", "sqlite:////nowhere/a.db"), 4, "is not available: unable to"),
+        (("status", "--database", f"sqlite:///{__file__}"), 1, "the database refuses: file is not a"),
         (("status", "--database", "u:secret@h"), 2, "--database: is of something else"),
         (("status", "--database", "postgresql://u:secret@127.0.0.1:1/d"), 4, "the database is not available"),
         *(
@@ -67,12 +89,13 @@ def test_what_is_wrong_is_named(arguments: tuple[str, ...], code: int, words: st
 
 def test_a_server_that_vanishes_is_known_to_be_lost() -> None:
     """A failover closes no connection. What the URL says of that holds."""
-    read = psycopg.conninfo.conninfo_to_dict(_conninfo("postgresql://h/d?tcp_user_timeout=7000"))
+    read = psycopg.conninfo.conninfo_to_dict(conninfo("h/d?tcp_user_timeout=7000"))
     assert read == {**BOUNDS, "host": "h", "dbname": "d", "tcp_user_timeout": "7000"}
     assert int(str(read["keepalives_idle"])) > 0
     assert int(str(read["connect_timeout"])) > 0
 
 
+@BOTH
 def test_a_mover_as_a_process(desk: Desk) -> None:
     """It is woken by a commit, shows what waits and what was refused, hears of what people do about refused
     rows, and ends in order when it is told to."""
@@ -105,7 +128,7 @@ def test_a_mover_as_a_process(desk: Desk) -> None:
             return str(answer.read().decode())
 
     eventually(lambda: "relay_outbox_lag_seconds 0.0" in shown(), "it has looked")
-    for n in range(3):  # the poll comes in an hour: only a notification wakes it
+    for n in range(3):  # the poll comes in an hour: only the commit wakes it
         desk.write(desk.new(f"t{n}"))
         eventually(lambda: desk.rows() == [], "the row is moved")
     assert desk.timers().keys() == {"t0", "t1", "t2"}
@@ -122,7 +145,7 @@ def test_a_mover_as_a_process(desk: Desk) -> None:
     assert "--yes" in said("drop", "--database", desk.database, "--all", code=2)
     assert said("drop", "--database", desk.database, "--all", "--yes") == "1 row dropped.\n"
     eventually(lambda: desk.rows() == [], "the later row goes on")
-    desk.connection.execute("INSERT INTO relay_inbox VALUES ('old', now() - interval '40 days')")
+    desk.handled("old", days=40)
     assert said("prune", "--database", desk.database, "--older-than", "30d") == "1 row pruned.\n"
     assert mover.terminate() == 0
     assert "Traceback" not in mover.output()

@@ -6,19 +6,21 @@ import asyncio
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
-import psycopg
 import pytest
 
 from relay.client import CallError, RelayClient
-from relay.outbox import status, writing
+from relay.outbox import writing
 from relay.outbox.handing_over import HandedOver
 from relay.outbox.mover import OutboxMover
-from tests.outbox.desk import HOUR, Desk
+from relay.outbox.ports import DatabaseAway
+from tests.outbox.desk import BOTH, HOUR, Desk
 from tests.servers import free_port
 from tests.worlds.waiting import until
 
 
+@BOTH
 async def test_rows_become_timers(desk: Desk) -> None:
     """Those that are scheduled, moved and cancelled; several of one timer come in order, in one step."""
     async with desk.client() as client:
@@ -41,6 +43,7 @@ async def test_rows_become_timers(desk: Desk) -> None:
         ]  # fmt: skip
 
 
+@BOTH
 async def test_a_test_of_an_application_moves_all_at_once(desk: Desk) -> None:
     """All lanes are empty when it returns. What is refused stays, and a relay that is away is an error."""
     async with desk.client() as client:
@@ -55,10 +58,11 @@ async def test_a_test_of_an_application_moves_all_at_once(desk: Desk) -> None:
     assert len(desk.rows()) == 2
 
 
+@BOTH
 async def test_a_delay_counts_from_the_row(desk: Desk) -> None:
     """What has passed of it while no mover was there is not waited for again."""
     desk.write(desk.new("a", delay=HOUR), desk.new("b", delay=60))
-    desk.connection.execute("UPDATE relay_outbox SET written_at = written_at - interval '30 minutes'")
+    desk.age(1800)
     async with desk.client() as client:
         before = desk.stage.client.time()[0]
         await desk.drained(desk.mover(client))
@@ -69,14 +73,18 @@ async def test_a_delay_counts_from_the_row(desk: Desk) -> None:
     assert b.due_time.timestamp() - before <= 60
 
 
-class Dying(OutboxMover):
+def is_lost(mover: OutboxMover) -> OutboxMover:
     """Its connection is lost between the relay's OK and the deletion of its rows."""
 
-    async def settle(self, connection: psycopg.AsyncConnection[Any], *_: Any, **__: Any) -> None:
-        await connection.close()
-        raise psycopg.OperationalError("gone")
+    async def settle(*_: Any, **__: Any) -> None:
+        await mover.database.close()
+        raise DatabaseAway("gone")
+
+    mover.database.settle = settle  # type: ignore[method-assign]
+    return mover
 
 
+@BOTH
 async def test_a_row_that_is_handed_over_twice_is_one_occurrence(desk: Desk) -> None:
     """Its delivery is under way when the second mover comes: it keeps its lease, and the handler is called
     once."""
@@ -92,8 +100,8 @@ async def test_a_row_that_is_handed_over_twice_is_one_occurrence(desk: Desk) -> 
     async with client:
         desk.write(desk.new("a", delay=0))
         (row,) = desk.rows()
-        with pytest.raises(psycopg.OperationalError, match="gone"):
-            await Dying(desk.database, client, call_time=0.5).step()
+        with pytest.raises(DatabaseAway, match="gone"):
+            await is_lost(desk.mover(client, call_time=0.5)).step()
         await until(lambda: seen)
         second = desk.mover(client)
         assert await second.step() == HandedOver([], [])  # the lane is held, until its time is over
@@ -105,33 +113,35 @@ async def test_a_row_that_is_handed_over_twice_is_one_occurrence(desk: Desk) -> 
         await until(moved, "the lane is free again")
         gate.set()
         await until(lambda: desk.timers() == {})
-        await second._disconnect()
+        await second.database.close()
     assert seen == [f"a/{row['occurrence'].hex}"]
 
 
+@BOTH
 async def test_what_is_refused_waits_for_somebody(desk: Desk) -> None:
     """It holds up the later rows of its timer and no others, says why, and goes on in order or is dropped."""
     desk.write(desk.new("bad", b"x" * ((1 << 20) + 1)), desk.new("good"), desk.new("bad", b"later"))
-    desk.connection.execute(
-        "INSERT INTO relay_outbox (action, topic, timer_id) VALUES ('schedule', %s, 'timeless')", [desk.topic]
+    by_hand = (
+        f"INSERT INTO relay_outbox (action, topic, timer_id) VALUES ('schedule', '{desk.topic}', 'timeless')"
     )
+    desk.connection.execute(by_hand)
     desk.write(desk.new("good", b"later"))
-    async with desk.client() as client:
+    async with desk.client() as client, desk.outbox() as outbox:
         done = await desk.drained(desk.mover(client))
         assert len(done.taken) == 2
         assert {row["timer_id"]: row["refused_at"] is not None for row in desk.rows()} == {
             "bad": False, "timeless": True,
         }  # fmt: skip
-        first, second = status.refused(desk.connection, 10)
+        first, second = await outbox.refused(10)
         assert (first.timer_id, second.timer_id) == ("bad", "timeless")
         assert "max_payload_bytes" in first.reason
         assert "due_time" in second.reason
-        found = status.status(desk.connection)
+        found = await outbox.status()
         assert (found.waiting, found.blocked, found.refused, found.lag) == (0, 1, 2, 0)
         assert desk.timers().keys() == {"good"}
-        assert status.retry(desk.connection, [first.id]) == 1
+        assert await outbox.retry([first.id]) == 1
         assert not (await desk.drained(desk.mover(client))).taken
-        assert status.drop(desk.connection, None) == 2
+        assert await outbox.drop(None) == 2
         assert len((await desk.drained(desk.mover(client))).taken) == 1
         assert desk.timers()["bad"].endswith(b"later")
     assert desk.rows() == []
@@ -150,7 +160,8 @@ async def test_a_topic_that_the_policy_does_not_give(desk: Desk, tmp_path: Path)
             done = await desk.drained(desk.mover(client))
             assert done.failure is None
             assert {"PERMISSION_DENIED" in row["reason"] for row in desk.rows()} == {True}
-            assert status.status(desk.connection).refused == 3
+            async with desk.outbox() as outbox:
+                assert (await outbox.status()).refused == 3
             desk.write(desk.new("a"), desk.new("b", topic="denied"))
             assert len((await desk.drained(desk.mover(client))).taken) == 1
     finally:
@@ -170,6 +181,7 @@ async def test_a_row_that_no_relay_takes_in_a_message(desk: Desk) -> None:
     assert desk.timers().keys() == {"a", "b"}
 
 
+@BOTH
 async def test_a_full_topic_is_tried_again_and_holds_up_no_other(desk: Desk) -> None:
     """Its row keeps the reason, and its later rows wait with it."""
     async with desk.client() as client:
@@ -188,27 +200,42 @@ async def test_a_full_topic_is_tried_again_and_holds_up_no_other(desk: Desk) -> 
         )
         assert desk.timers().keys() == {"a"}
         await client.cancel("full", f"{desk.topic}-first")
-        desk.connection.execute("UPDATE relay_outbox SET again_at = now() WHERE again_at IS NOT NULL")
+        desk.end_pauses()
         assert len((await desk.drained(desk.mover(client))).taken) == 2
         await client.cancel("full", "second")
 
 
+@BOTH
+async def test_a_clock_that_is_set_back(desk: Desk) -> None:
+    """Lanes that were given back are free though that was in an hour. Those that are held are not."""
+    async with desk.client() as client, desk.outbox() as outbox:
+        desk.write(desk.new("a"))
+        await outbox.take(holder=uuid4(), lease=timedelta(hours=1), most=1)
+        desk.connection.execute("UPDATE relay_outbox_lanes SET holder = NULL WHERE holder IS NOT NULL")
+        assert len((await desk.drained(desk.mover(client))).taken) == 1
+        desk.write(desk.new("a"))
+        await outbox.take(holder=uuid4(), lease=timedelta(hours=1), most=1)
+        assert (await desk.drained(desk.mover(client))).taken == []
+
+
+@BOTH
 async def test_a_step_is_bounded_by_bytes(desk: Desk) -> None:
     """A row that is larger than the bound goes alone."""
     desk.write(*(desk.new("same", b"x" * 700_000) for _ in range(4)))
     async with desk.client() as client:
         mover = desk.mover(client)
         assert [len((await mover.step()).taken) for _ in range(3)] == [2, 2, 0]
-        await mover._disconnect()
+        await mover.database.close()
 
 
+@BOTH
 async def test_a_relay_that_is_away(desk: Desk) -> None:
     """Rows stay, lanes are given back, and the mover goes on as soon as a relay answers."""
     desk.write(desk.new("a"))
     async with RelayClient("127.0.0.1:1", timeout=1.0) as nobody:
         mover = desk.mover(nobody, call_time=0.5)
         done = await mover.step()
-        await mover._disconnect()
+        await mover.database.close()
     assert done.failure is not None
     assert desk.count() == 1
     async with desk.client() as client:

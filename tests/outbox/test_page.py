@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -14,19 +15,20 @@ from relay.cli.commands import app
 from relay.client import RelayClient
 from tests.docs import pages
 from tests.docs.console import plain, steps
-from tests.outbox.desk import Desk
-from tests.outbox.test_writing import sqlalchemy_url
+from tests.outbox.desk import BOTH, ON_SQLITE, Desk, FileDesk
 from tests.worlds.waiting import until
 
 pytestmark = pytest.mark.checkout
 
 BLOCKS = pages.run_by(__file__)
+STATEMENTS = [block.text for block in BLOCKS if block.language == "sql"]
+"""That of PostgreSQL, and that of SQLite."""
 
 
 def module(block: pages.Block, desk: Desk, name: str) -> Any:
     """The block as a module that knows where the database is."""
     found = ModuleType(name)
-    text = block.text.replace("postgresql+psycopg://shop@localhost/shop", sqlalchemy_url(desk))
+    text = block.text.replace("postgresql+psycopg://shop@localhost/shop", desk.sqlalchemy_url)
     exec(compile(text, block.place, "exec", dont_inherit=True), found.__dict__)
     return found
 
@@ -48,14 +50,45 @@ async def test_the_application(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> N
         await shop.postpone(two)
         await shop.pay(three)
         await asyncio.to_thread(module(by_file("plain.py"), desk, "plain").place_order, desk.database)
-        (statement,) = [block.text for block in BLOCKS if block.language == "sql"]
-        desk.connection.execute(statement)
+        desk.connection.execute(STATEMENTS[0])
         await desk.drained(desk.mover(client))
         assert desk.rows() == []
         waiting = {timer.timer_id: timer async for timer in client.list("reminders")}
         assert waiting.keys() == {f"order-{one}", f"order-{two}", f"order-{three + 1}", "order-42"}
         later = waiting[f"order-{two}"].due_time - waiting[f"order-{one}"].due_time
         assert timedelta(days=16) <= later < timedelta(days=16, hours=1)
+    await remind_twice(shop, one)
+    async with shop.engine.connect() as connection:
+        found = (await connection.exec_driver_sql("SELECT order_id FROM reminders")).all()
+    assert found == [(one,)]
+    await shop.engine.dispose()
+    await clear(desk)
+
+
+@ON_SQLITE
+async def test_the_application_on_sqlite(desk: FileDesk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An order has its reminder, which goes when it is paid; a delivery that comes twice reminds once."""
+    monkeypatch.setenv("RELAY_TARGET", desk.relay.target)
+    monkeypatch.chdir(Path(desk.path).parent)
+    desk.connection.execute("CREATE TABLE orders (id integer PRIMARY KEY, paid bool)")
+    desk.connection.execute("CREATE TABLE reminders (order_id integer)")
+    shop = module(by_file("small.py"), desk, "small")
+    await clear(desk)
+    async with RelayClient() as client:
+        one, two = shop.place_order(), shop.place_order()
+        shop.pay(two)
+        desk.connection.execute(STATEMENTS[1])
+        await desk.drained(desk.mover(client))
+        assert desk.rows() == []
+        assert {each.timer_id async for each in client.list("reminders")} == {f"order-{one}", "order-43"}
+    await remind_twice(shop, one)
+    assert desk.connection.execute("SELECT order_id FROM reminders").fetchall() == [(one,)]
+    shop.engine.dispose()
+    await clear(desk)
+
+
+async def remind_twice(shop: Any, order: int) -> None:
+    """The application's handler has each delivery of an order's reminder twice."""
     seen: list[str] = []
 
     async def twice(delivery: Any, go_on: Any) -> Any:
@@ -65,13 +98,8 @@ async def test_the_application(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> N
 
     shop.client.use(twice)
     async with shop.client:
-        await shop.client.run_timer("reminders", f"order-{one}")
+        await shop.client.run_timer("reminders", f"order-{order}")
         await until(lambda: seen)
-    async with shop.engine.connect() as connection:
-        found = (await connection.exec_driver_sql("SELECT order_id FROM reminders")).all()
-    assert found == [(one,)]
-    await shop.engine.dispose()
-    await clear(desk)
 
 
 async def clear(desk: Desk) -> None:
@@ -81,10 +109,11 @@ async def clear(desk: Desk) -> None:
             await client.cancel("reminders", timer.timer_id)
 
 
+@BOTH
 async def test_the_commands(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of each block, and what they print."""
     monkeypatch.setenv("RELAY_OUTBOX_DATABASE", desk.database)
-    desk.connection.execute("ALTER SEQUENCE relay_outbox_id_seq RESTART WITH 7")
+    desk.number_from(7)
     big = b"x" * ((1 << 20) + 1)
     desk.write(*(desk.new("order-7", payload, topic="reminders") for payload in (big, b"")))
     async with desk.client() as client:

@@ -9,15 +9,13 @@ from time import monotonic
 from typing import Any
 from unittest.mock import patch
 
-import psycopg
-
 from relay.client import RelayClient
 from relay.outbox import cancel, handing_over, schedule
 from relay.outbox.handing_over import HandedOver, OutboxRow
 from relay.outbox.mover import OutboxMover
-from relay.outbox.tables import LANES
+from relay.outbox.ports import LANES
 from tests.ghosts.slow_line import SlowLine
-from tests.outbox.desk import HOUR, Desk
+from tests.outbox.desk import BOTH, HOUR, Desk
 from tests.worlds.waiting import until
 
 
@@ -39,6 +37,7 @@ class Gated(OutboxMover):
         return done
 
 
+@BOTH
 async def test_rows_of_a_timer_are_never_on_their_way_in_two_movers(desk: Desk) -> None:
     """The first mover has read a Schedule and stands. The timer's Cancel waits for it, although its row is
     not locked; other timers don't. If the Cancel went ahead, the timer would stand in the end."""
@@ -59,12 +58,13 @@ async def test_rows_of_a_timer_are_never_on_their_way_in_two_movers(desk: Desk) 
         first.behind.set()
         assert (await step).taken
         await desk.drained(second)
-        await first._disconnect()
+        await first.database.close()
         assert desk.rows() == []
         assert "a" not in desk.timers()
         assert len(desk.timers()) == 5
 
 
+@BOTH
 async def test_a_mover_that_lost_its_lane(desk: Desk) -> None:
     """It was stopped between the relay's OK and its own transaction for longer than the lane was held, and
     another has moved the row and the timer's next one, which was refused. It takes back nothing of that, nor
@@ -86,25 +86,19 @@ async def test_a_mover_that_lost_its_lane(desk: Desk) -> None:
             return second.handed_over
 
         await until(has_taken_over)
-        holder = desk.connection.execute(
-            "SELECT holder FROM relay_outbox_lanes WHERE holder IS NOT NULL"
-        ).fetchone()
+        holders = desk.held().keys()
         first.behind.set()
         await step
-        assert (
-            desk.connection.execute(
-                "SELECT holder FROM relay_outbox_lanes WHERE holder IS NOT NULL"
-            ).fetchone()
-            == holder
-        ), "the lane is the second one's still"
+        assert desk.held().keys() == holders, "the lane is the second one's still"
         second.behind.set()
         await other[-1]
         assert desk.rows() == []
         assert desk.timers()["a"].endswith(b"newer")
         for mover in (first, second):
-            await mover._disconnect()
+            await mover.database.close()
 
 
+@BOTH
 async def test_a_call_of_a_dead_mover_comes_too_late(desk: Desk) -> None:
     """A mover dies while its Schedule hangs between its relay and Redis. Another one moves the row, and the
     Cancel behind it, only when that call can't act any more: so the timer stays cancelled."""
@@ -124,7 +118,7 @@ async def test_a_call_of_a_dead_mover_comes_too_late(desk: Desk) -> None:
                 await until(lambda: line.holds)
                 step.cancel()  # as a kill does: nothing is settled, and its connections are cut
                 await asyncio.gather(step, return_exceptions=True)
-                await first._disconnect()
+                await first.database.close()
             desk.cancel("ghost")
             async with desk.client() as client:
                 second = desk.mover(client)
@@ -134,7 +128,7 @@ async def test_a_call_of_a_dead_mover_comes_too_late(desk: Desk) -> None:
                     return desk.rows() == []
 
                 await until(moved)
-                await second._disconnect()
+                await second.database.close()
                 line.deliver()
                 assert desk.timers() == {}
         finally:
@@ -156,8 +150,8 @@ async def test_a_pause_that_ends_while_rows_are_read(desk: Desk) -> None:
         "$$ SELECT pg_catalog.clock_timestamp() + nextval('looks') * interval '1 hour' $$"
     )
     own_clock = f"{desk.database}&options=-csearch_path%3Dpublic,pg_catalog"
-    async with desk.client() as client, await psycopg.AsyncConnection.connect(own_clock) as connection:
-        assert await desk.mover(client).read(connection, range(LANES)) == []
+    async with Desk(own_clock, desk.connection, desk.stage).outbox() as outbox:
+        assert await outbox.read(range(LANES), rows=9, size=9) == []
 
 
 async def test_no_call_begins_after_its_time(desk: Desk) -> None:
@@ -183,14 +177,15 @@ async def test_no_call_begins_after_its_time(desk: Desk) -> None:
     async with Client(desk.relay.target) as client:
         mover = desk.mover(client)
         for _ in range(2):
-            rows = await mover.read(await mover._connected(), range(LANES))
+            rows = await mover.database.read(range(LANES), rows=9, size=9)
             with patch.object(handing_over, "_waves", lambda rows: [Stopped(rows)]):
                 done = await handing_over.hand_over(client, rows, monotonic() + 0.05)
             assert (begun, done.taken, done.is_open) == ([], [], True)
             desk.connection.execute("UPDATE relay_outbox SET action = 'cancel'")
-        await mover._disconnect()
+        await mover.database.close()
 
 
+@BOTH
 async def test_a_step_that_gave_a_call_up_keeps_its_lane(desk: Desk) -> None:
     """The call may act until its own deadline."""
 
@@ -201,39 +196,36 @@ async def test_a_step_that_gave_a_call_up_keeps_its_lane(desk: Desk) -> None:
     async with desk.client() as client:
         desk.write(desk.new("a"))
         mover = GivingUp(desk.database, client)
-        began = desk.connection.execute("SELECT now()").fetchone()
-        assert began is not None
+        began = monotonic()
         await mover.step()
-        await mover._disconnect()
+        await mover.database.close()
         assert (await desk.drained(desk.mover(client))).taken == []
-        held = desk.connection.execute(
-            "SELECT count(*) FROM relay_outbox_lanes WHERE held_until > %s + interval '8 s'", began
-        ).fetchone()
-        assert held == (1,)
+        (left,) = desk.held().values()
+        assert left + monotonic() - began > 8
 
 
+@BOTH
 async def test_many_movers_and_writers(desk: Desk) -> None:
     """Writers commit and roll back out of the order of their rows; each timer ends as its last transaction
     wants."""
     writers, timers, rounds = 3, 8, 12
 
-    async def write(number: int) -> None:
-        async with await psycopg.AsyncConnection.connect(desk.database) as connection:
+    def write(number: int) -> None:
+        with desk.connect() as connection:
             for turn in range(rounds):
                 name = f"t{number}-{turn % timers}"
-
-                await schedule(connection, desk.new(name, b"%d" % turn, delay=HOUR))
+                schedule(connection, desk.new(name, b"%d" % turn, delay=HOUR))
                 if turn % 3 == 0:
-                    await connection.rollback()
+                    connection.rollback()
                     continue
                 if turn % 3 == 1:
-                    await cancel(connection, desk.topic, name)
-                await connection.commit()
+                    cancel(connection, desk.topic, name)
+                connection.commit()
 
     async with desk.client() as client:
         movers = [desk.mover(client, poll=0.01, rows=3) for _ in range(3)]
         running = [asyncio.create_task(mover.run()) for mover in movers]
-        await asyncio.gather(*(write(n) for n in range(writers)))
+        await asyncio.gather(*(asyncio.to_thread(write, n) for n in range(writers)))
         await until(lambda: desk.rows() == [])
         for mover in movers:
             mover.stop()

@@ -4,29 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import asyncpg
 import psycopg
 import pytest
-from sqlalchemy import create_engine
+from sqlalchemy import MetaData, create_engine
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
 from relay import outbox
 from relay.client.errors import InvalidArgument
-from relay.outbox.tables import metadata
-from tests.outbox.desk import Desk
+from tests.outbox.desk import BOTH, POSTGRES, SQLITE, Desk
 
 Write = Callable[[Any], Any]
 
 
-def sqlalchemy_url(desk: Desk) -> str:
-    return desk.database.replace("postgresql:", "postgresql+psycopg:")
+def of_another_kind(vendor: str) -> Any:
+    """A cursor of Django's for a database that has no outbox."""
+    return SimpleNamespace(db=SimpleNamespace(vendor=vendor), execute=None)
 
 
 async def sync_session(desk: Desk, write: Write, commit: bool) -> None:
-    engine = create_engine(sqlalchemy_url(desk))
+    engine = create_engine(desk.sqlalchemy_url)
     with Session(engine) as session:
         write(session)
         session.commit() if commit else session.rollback()
@@ -37,11 +38,11 @@ async def sync_session(desk: Desk, write: Write, commit: bool) -> None:
 
 
 async def async_session(desk: Desk, write: Callable[[Any], Awaitable[Any]], commit: bool) -> None:
-    await in_session(sqlalchemy_url(desk), write, commit)
+    await in_session(desk.sqlalchemy_url, write, commit)
 
 
 async def asyncpg_session(desk: Desk, write: Callable[[Any], Awaitable[Any]], commit: bool) -> None:
-    await in_session(sqlalchemy_url(desk).replace("psycopg", "asyncpg"), write, commit)
+    await in_session(desk.sqlalchemy_url.replace("psycopg", "asyncpg"), write, commit)
 
 
 async def in_session(url: str, write: Callable[[Any], Awaitable[Any]], commit: bool) -> None:
@@ -56,9 +57,9 @@ async def in_session(url: str, write: Callable[[Any], Awaitable[Any]], commit: b
 
 
 async def plain(desk: Desk, write: Write, commit: bool) -> None:
-    with psycopg.connect(desk.database) as connection, connection.cursor() as cursor:
-        for where in (connection, cursor):
-            write(where)
+    with desk.connect() as connection:
+        for where in (connection, connection.cursor()):
+            assert write(where) == 1
             connection.commit() if commit else connection.rollback()
 
 
@@ -89,7 +90,13 @@ async def plain_asyncpg(desk: Desk, write: Callable[[Any], Awaitable[Any]], comm
 
 
 @pytest.mark.parametrize(
-    "way", [sync_session, async_session, asyncpg_session, plain, plain_async, plain_asyncpg]
+    ("desk", "way"),
+    [
+        *((POSTGRES, way) for way in (sync_session, async_session, asyncpg_session, plain)),
+        *((POSTGRES, way) for way in (plain_async, plain_asyncpg)),
+        *((SQLITE, way) for way in (sync_session, plain)),
+    ],
+    indirect=["desk"],
 )
 async def test_a_row_is_of_the_transaction(desk: Desk, way: Any) -> None:
     """Of one that is rolled back nothing stays; of one that commits each row has all that its timer has."""
@@ -116,9 +123,10 @@ async def test_a_row_is_of_the_transaction(desk: Desk, way: Any) -> None:
     assert {name: first[name] for name in expected} == expected
 
 
+@BOTH
 async def test_many_and_other_intents(desk: Desk) -> None:
     """Their order is that of the calls."""
-    engine = create_engine(sqlalchemy_url(desk))
+    engine = create_engine(desk.sqlalchemy_url)
     with Session(engine) as session, session.begin():
         outbox.schedule_batch(session, [desk.new(f"t{n}") for n in range(3)])
         outbox.schedule_batch(session, [])
@@ -140,13 +148,13 @@ async def test_what_is_refused_at_once(desk: Desk) -> None:
         assert told.value.field == field
     with pytest.raises(InvalidArgument, match="timer_id"):
         outbox.cancel(desk.connection, desk.topic, "")
-    engine = create_engine("sqlite://")
-    with engine.connect() as connection:
-        with pytest.raises(outbox.UnsupportedDatabase, match="sqlite"):
-            outbox.schedule(connection, desk.new("a"))
-        with pytest.raises(outbox.UnsupportedDatabase, match="sqlite"):
-            outbox.create(connection)
-    engine.dispose()
+    cursor = of_another_kind("mysql")
+    with pytest.raises(outbox.UnsupportedDatabase, match="mysql"):
+        outbox.schedule(cursor, desk.new("a"))
+    with pytest.raises(outbox.UnsupportedDatabase, match="mysql"):
+        outbox.create(cursor)
+    with pytest.raises(outbox.UnsupportedDatabase, match="SQLAlchemy"):
+        outbox.create(desk.connection)
     assert desk.rows() == []
 
 
@@ -176,13 +184,21 @@ async def test_what_no_mover_could_read(desk: Desk, column: str, value: str) -> 
         desk.connection.execute(f"INSERT INTO relay_outbox ({names}) VALUES ({values})")
 
 
+@BOTH
 async def test_created_again(desk: Desk) -> None:
-    """Nothing changes, and no row is lost. Alembic finds all tables in `metadata`."""
+    """Nothing changes, and no row is lost. Alembic finds all tables, with their columns and indexes."""
     desk.write(desk.new("a"))
-    engine = create_engine(sqlalchemy_url(desk))
+    engine = create_engine(desk.sqlalchemy_url)
     for _ in range(2):
         with engine.begin() as connection:
             outbox.create(connection)
+    known = outbox.sqlite_metadata if engine.dialect.name == SQLITE else outbox.metadata
+    assert set(known.tables) == {"relay_outbox", "relay_outbox_lanes", "relay_inbox"}
+    found = MetaData()
+    found.reflect(engine)
+    for name, table in known.tables.items():
+        there = found.tables[name]
+        assert {each.name for each in there.columns} == {each.name for each in table.columns}
+        assert {each.name for each in there.indexes} == {each.name for each in table.indexes}
     engine.dispose()
     assert desk.count() == 1
-    assert set(metadata.tables) == {"relay_outbox", "relay_outbox_lanes", "relay_inbox"}

@@ -23,8 +23,8 @@ Database = Annotated[
         "--database",
         envvar="RELAY_OUTBOX_DATABASE",
         metavar="URL",
-        help="The application's database, such as postgresql://app@db/shop. A password belongs into the "
-        "variable or into PGPASSFILE: other users of the machine see options.",
+        help="The application's database, such as postgresql://app@db/shop or sqlite:///shop.db. A password "
+        "belongs into the variable or into PGPASSFILE: other users of the machine see options.",
     ),
 ]
 RowIds = Annotated[

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
@@ -17,47 +16,23 @@ from relay.cli.terminal.confirming import confirm
 from relay.cli.terminal.exits import BAD_INPUT, FAILURE, UNAVAILABLE, fail
 from relay.core.endpoints import addresses
 
-try:
-    import psycopg
-    import sqlalchemy
-    import sqlalchemy.exc
-except ImportError:
-    extra = "pip install 'relay-timers[daemon,outbox]' 'psycopg[binary]'"
-    fail(f"the outbox needs its extra, and psycopg a libpq: {extra}", BAD_INPUT)
+EXTRA = "pip install 'relay-timers[daemon,outbox]' 'psycopg[binary]'"
+
+if TYPE_CHECKING:
+    from relay.outbox.ports import OutboxDatabase
+    from relay.outbox.status import OutboxStatus, RefusedRow
+
+T = TypeVar("T")
 
 logger = logging.getLogger("relay.outbox")
 
 SHOWN = 20
 """The most refused rows that `status` shows."""
 
-DIALECTS = ("postgresql", "postgres")
-
-BOUNDS = {
-    "connect_timeout": "10",
-    "keepalives_idle": "5",
-    "keepalives_interval": "5",
-    "keepalives_count": "3",
-    "tcp_user_timeout": "15000",
-}
-"""Parameters of libpq, unless the URL has them: a server that vanished in a failover is known
-to be lost after 20 seconds. Linux by itself would wait for a quarter of an hour, and so would SIGTERM."""
-
 
 def migrate(database: str) -> None:
     """See `relay outbox migrate`."""
-    from relay.outbox import UnsupportedDatabase, create
-
-    conninfo = _conninfo(database)
-    with _errors():
-        # SQLAlchemy reads other URLs than libpq does, so it is not asked to.
-        engine = sqlalchemy.create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(conninfo))
-        try:
-            with engine.begin() as connection:
-                create(connection)
-        except UnsupportedDatabase as refusal:
-            fail(str(refusal), BAD_INPUT)
-        finally:
-            engine.dispose()
+    _asked(database, lambda found: found.migrate())
     typer.echo("The outbox and the inbox are there.")
 
 
@@ -65,12 +40,12 @@ def run(database: str, target: str, movers: int, poll: str, metrics: str) -> Non
     """See `relay outbox run`."""
     from prometheus_client import CollectorRegistry, start_http_server
 
+    _opened(database)
     from relay.client import RelayClient
     from relay.outbox.mover import MoverCounts, OutboxMover
     from relay.outbox.running import OutboxMetrics
     from relay.outbox.running import run as run_movers
 
-    url = _conninfo(database)
     pause = parse.length(poll, "--poll").total_seconds()
     if pause <= 0:
         fail("--poll: is 0; give more, such as 1s", BAD_INPUT)
@@ -88,7 +63,7 @@ def run(database: str, target: str, movers: int, poll: str, metrics: str) -> Non
 
     async def serve() -> None:
         async with RelayClient(target) as client:
-            some = [OutboxMover(url, client, poll=pause, counts=shown.counts) for _ in range(movers)]
+            some = [OutboxMover(database, client, poll=pause, counts=shown.counts) for _ in range(movers)]
             loop = asyncio.get_running_loop()
 
             def stop() -> None:
@@ -97,19 +72,19 @@ def run(database: str, target: str, movers: int, poll: str, metrics: str) -> Non
 
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, stop)
-            await run_movers(url, some, shown)
+            await run_movers(database, some, shown)
 
-    with _errors(), _client_errors():
+    with _client_errors():
         asyncio.run(serve())
 
 
 def status(database: str, as_json: bool) -> None:
     """See `relay outbox status`."""
-    from relay.outbox import status as reading
 
-    with _connected(database) as connection:
-        found = reading.status(connection)
-        rows = reading.refused(connection, SHOWN)
+    async def both(outbox: OutboxDatabase) -> tuple[OutboxStatus, list[RefusedRow]]:
+        return await outbox.status(), await outbox.refused(SHOWN)
+
+    found, rows = _asked(database, both)
     if as_json:
         fields = {name: getattr(found, name) for name in ("waiting", "blocked", "refused")}
         told = [{**row._asdict(), "refused_at": output.iso(row.refused_at)} for row in rows]
@@ -131,17 +106,12 @@ def status(database: str, as_json: bool) -> None:
 
 def retry(database: str, rows: list[int], everything: bool, as_json: bool) -> None:
     """See `relay outbox retry`."""
-    from relay.outbox import status as changing
-
     chosen = _chosen(rows, everything)
-    with _connected(database) as connection:
-        _told("retried", changing.retry(connection, chosen), as_json)
+    _told("retried", _asked(database, lambda outbox: outbox.retry(chosen)), as_json)
 
 
 def drop(database: str, rows: list[int], everything: bool, yes: bool, as_json: bool) -> None:
     """See `relay outbox drop`."""
-    from relay.outbox import status as changing
-
     chosen = _chosen(rows, everything)
     if not yes:
         which = "all refused rows" if chosen is None else f"{len(chosen)} refused rows"
@@ -150,17 +120,13 @@ def drop(database: str, rows: list[int], everything: bool, yes: bool, as_json: b
             reason="what is dropped is gone",
             refused="nothing was dropped",
         )
-    with _connected(database) as connection:
-        _told("dropped", changing.drop(connection, chosen), as_json)
+    _told("dropped", _asked(database, lambda outbox: outbox.drop(chosen)), as_json)
 
 
 def prune(database: str, older_than: str, as_json: bool) -> None:
     """See `relay outbox prune`."""
-    from relay import inbox
-
     age = parse.length(older_than, "--older-than")
-    with _connected(database) as connection:
-        _told("pruned", inbox.prune(connection, age), as_json)
+    _told("pruned", _asked(database, lambda outbox: outbox.prune(age)), as_json)
 
 
 def _told(word: str, count: int, as_json: bool) -> None:
@@ -176,54 +142,47 @@ def _chosen(rows: list[int], everything: bool) -> list[int] | None:
     return None if everything else rows
 
 
-def _conninfo(database: str) -> str:
-    """What libpq takes; a driver that the URL names for SQLAlchemy is left out.
-
-    What libpq says of a URL that it can't read is not shown: it has parts of the password. So have the host
-    and the port that it reads where a password has an @ or a slash.
-    """
-    scheme, found, rest = database.partition("://")
-    dialect = scheme.partition("+")[0]
-    if not found or dialect not in DIALECTS:
-        shown = dialect if found and dialect.isalnum() else "something else"
-        wanted = "the outbox needs PostgreSQL 13 or newer: give postgresql://user@host/database"
-        fail(f"--database: is of {shown}; {wanted}", BAD_INPUT)
+def _opened(database: str) -> OutboxDatabase:
+    """The database of `--database`, which is not connected to yet."""
     try:
-        given = psycopg.conninfo.conninfo_to_dict(f"postgresql://{rest}")
-        host, port = str(given.get("host", "")), str(given.get("port", ""))
-        if "@" in host[1:] or not re.fullmatch("[0-9,]*", port):  # abstract sockets begin with one
-            raise psycopg.ProgrammingError
-    except psycopg.ProgrammingError:
-        wanted = (
-            "give postgresql://user@host/database, with %25 for % and %40 for @ and %2F for / in a password"
-        )
-        fail(f"--database: libpq cannot read this URL; {wanted}", BAD_INPUT)
-    return psycopg.conninfo.make_conninfo("", **{**BOUNDS, **given})
+        from relay.outbox import UnsupportedDatabase
+        from relay.outbox.databases import database_at
+    except ImportError:
+        fail(f"the outbox needs its extra: {EXTRA}", BAD_INPUT)
+    from relay.client.errors import InvalidArgument
 
-
-@contextmanager
-def _connected(database: str) -> Iterator[psycopg.Connection[Any]]:
-    conninfo = _conninfo(database)
-    with _errors(), psycopg.connect(conninfo, autocommit=True) as connection:
-        yield connection
-
-
-@contextmanager
-def _errors() -> Iterator[None]:
-    """Within the block what the database says ends the command, with one sentence and a code."""
     try:
-        yield
-    except psycopg.errors.UndefinedTable:
+        return database_at(database)
+    except ImportError:
+        fail(f"PostgreSQL needs psycopg, and psycopg a libpq: {EXTRA}", BAD_INPUT)
+    except UnsupportedDatabase as refusal:
+        fail(f"--database: {refusal}", BAD_INPUT)
+    except InvalidArgument as refusal:
+        fail(f"--{refusal.message}", BAD_INPUT)
+
+
+def _asked(database: str, ask: Callable[[OutboxDatabase], Awaitable[T]]) -> T:
+    """What the database answers. What it refuses ends the command, with one sentence and a code."""
+    outbox = _opened(database)
+    from relay.outbox import UnsupportedDatabase
+    from relay.outbox.ports import DatabaseAway, DatabaseFailure, OutboxMissing
+
+    async def asked() -> T:
+        try:
+            return await ask(outbox)
+        finally:
+            await outbox.close()
+
+    try:
+        return asyncio.run(asked())
+    except UnsupportedDatabase as refusal:
+        fail(f"--database: {refusal}", BAD_INPUT)
+    except OutboxMissing:
         fail("--database: has no outbox; create it with relay outbox migrate", FAILURE)
-    except (psycopg.OperationalError, sqlalchemy.exc.OperationalError) as error:
-        fail(f"the database is not available: {_words(error)}", UNAVAILABLE)
-    except (psycopg.Error, sqlalchemy.exc.SQLAlchemyError) as error:
-        fail(f"the database refuses: {_words(error)}", FAILURE)
-
-
-def _words(error: Exception) -> str:
-    """The first line of an error, without SQLAlchemy's own additions."""
-    return (str(getattr(error, "orig", None) or error).splitlines() or [type(error).__name__])[0]
+    except DatabaseAway as failure:
+        fail(f"the database is not available: {failure}", UNAVAILABLE)
+    except DatabaseFailure as failure:
+        fail(f"the database refuses: {failure}", FAILURE)
 
 
 @contextmanager

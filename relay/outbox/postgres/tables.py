@@ -1,4 +1,4 @@
-"""The tables of the outbox and of the inbox, and the statement that creates what is missing of them.
+"""The tables of the outbox and of the inbox in PostgreSQL, and what creates what is missing of them.
 
 `metadata` is for Alembic's `target_metadata`, so that autogenerate knows the tables. A migration calls
 `create`, which also writes the lanes and the trigger: those are no part of a SQLAlchemy schema.
@@ -26,9 +26,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import JSONB
 
-LANES = 64
-"""The number of lanes; a power of two. All rows of a timer are in one lane, and one mover at a time has a
-lane."""
+from relay.outbox.ports import LANES, UnsupportedDatabase
 
 CHANNEL = "relay_outbox"
 """Where a transaction that has written rows notifies the movers as it commits."""
@@ -145,23 +143,9 @@ SELECT 1 FROM pg_trigger WHERE tgrelid = 'relay_outbox'::regclass AND tgname = '
 """
 
 
-class UnsupportedDatabase(Exception):
-    """The outbox and the inbox need PostgreSQL 13 or newer."""
-
-
-def create(connection: Connection) -> None:
-    """Create what is missing: tables, lanes, the trigger that notifies movers. In the connection's
-    transaction.
-
-    It may be called again, and by several at once. In a migration of Alembic: `create(op.get_bind())`. Raises
-    `UnsupportedDatabase`.
-    """
-    dialect = connection.dialect
-    if dialect.name != "postgresql":
-        raise UnsupportedDatabase(
-            f"the outbox needs PostgreSQL {OLDEST} or newer, and this is {dialect.name}"
-        )
-    major = int((dialect.server_version_info or (0,))[0])
+def create_in_postgres(connection: Connection) -> None:
+    """Create what is missing; see `relay.outbox.create`. Raises `UnsupportedDatabase`."""
+    major = int((connection.dialect.server_version_info or (0,))[0])
     if major < OLDEST:
         raise UnsupportedDatabase(f"the outbox needs PostgreSQL {OLDEST} or newer, and this is {major}")
     # Two that find no table would both create it, and the second would fail.

@@ -18,7 +18,7 @@ timer's next one through, so all rows are held against one instant.
 TAKE = f"""
 WITH free AS MATERIALIZED (
   SELECT lane FROM relay_outbox_lanes AS lanes
-  WHERE held_until <= clock_timestamp()
+  WHERE (holder IS NULL OR held_until <= clock_timestamp())
     AND EXISTS (
       SELECT FROM relay_outbox AS one
       WHERE one.lane = lanes.lane AND one.refused_at IS NULL AND NOT {_LEFT_ALONE}
@@ -28,7 +28,8 @@ WITH free AS MATERIALIZED (
 UPDATE relay_outbox_lanes AS lanes SET holder = %(holder)s, held_until = clock_timestamp() + %(lease)s
 FROM free WHERE lanes.lane = free.lane RETURNING lanes.lane
 """
-"""Take lanes that have rows and no holder; those that were not held for longest come first."""
+"""Take lanes that have rows and no holder; those that were not held for longest come first. One that was
+given back is free whatever its instant says: the clock may have been set back since."""
 
 READ = f"""
 SELECT id, occurrence, action, topic, timer_id, payload, headers, content_type, due_time, delay, expire_time,
@@ -100,11 +101,3 @@ DROP = "DELETE FROM relay_outbox WHERE refused_at IS NOT NULL AND (%(all)s OR id
 
 WAKE = "SELECT pg_notify('relay_outbox', '')"
 """Wake the movers."""
-
-PRUNE = """
-DELETE FROM relay_inbox WHERE occurrence_id IN (
-  SELECT occurrence_id FROM relay_inbox WHERE handled_at < clock_timestamp() - %(age)s ORDER BY handled_at
-  LIMIT 10000
-)
-"""
-"""Remove some of the inbox' rows that are older than this."""
