@@ -71,9 +71,10 @@ def test_who_names_extensions_and_packages_keeps_them(
     assert delta.PACKAGES not in delta.conf(given, submitted=False)
 
 
-@pytest.mark.slow
+@pytest.mark.chaos
 def test_the_jars_come_from_maven(tmp_path: Path) -> None:
-    """Two, by their own names; a session of this process is left as it is."""
+    """Two, by their own names; a session of this process is left as it is. The suite's own come by the
+    command."""
     import subprocess
     import sys
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.chaos import in_long
 from tests.docs import pages
 from tests.docs.console import end_all
 from tests.pipeline.in_session import InSession
@@ -24,9 +25,11 @@ pytestmark = pytest.mark.checkout
 
 OURS = pages.run_by(__file__)
 PAGES = sorted({block.page for block in OURS})
+LONG = {"docs/how-to/pipeline-audit.md"}
+"""Pages whose commands take minutes: audits, and what is made of them."""
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [*(page for page in PAGES if page not in LONG), *in_long(sorted(LONG))])
 def test_the_page_works(
     page: str,
     spark: SparkSession,
