@@ -107,7 +107,7 @@ test-newer: ## What meets asyncio, TLS and gRPC once more, on the newest Python 
 .PHONY: test-pipeline
 test-pipeline: .venv-pipeline/classes.jsa .venv-orchestrators/stamp ## The Spark pipeline: its types and its tests, on real Spark and a real Redis
 	@$(SPARK)/mypy --config-file tools/mypy_pipeline.toml
-	@$(SPARK)/python -m pytest -n $(SPARK_WORKERS) --dist=loadgroup tests/pipeline tests/orchestrators $(PYTEST)
+	@$(SPARK)/python -m pytest -n $(SPARK_WORKERS) --dist=loadgroup tests/orchestrators tests/pipeline $(PYTEST)
 
 # Airflow and Dagster, which run the jobs of .venv-pipeline by its command; Jupyter for the notebook. Their own pins.
 .venv-orchestrators/stamp: tests/orchestrators/requirements.txt tests/orchestrators/constraints.txt

@@ -55,7 +55,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 def _started(place: Path) -> SparkSession:
     from relay.pipeline.spark.session import session
-    from tests.pipeline.small_jvm import INTERPRETED, LASTING, SMALL_AND_QUICK
+    from tests.pipeline.small_jvm import INTERPRETED, SMALL_AND_QUICK
 
     return session(
         "tests",
@@ -63,7 +63,6 @@ def _started(place: Path) -> SparkSession:
         conf={
             **SMALL_AND_QUICK,
             **INTERPRETED,
-            "spark.driver.extraJavaOptions": LASTING,
             "spark.driver.memory": "1500m",
             "spark.sql.ui.retainedExecutions": "50",
             "spark.python.daemon.module": "tests.pipeline.prompt_workers",

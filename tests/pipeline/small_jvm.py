@@ -13,8 +13,6 @@ ARCHIVE = Path(sys.prefix) / "classes.jsa"
 BARE = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable"
 STORED = ARCHIVE.is_file() and ARCHIVE.stat().st_size > 0 and " " not in str(ARCHIVE)
 QUICK = f"{BARE} -XX:SharedArchiveFile={ARCHIVE}" if STORED else BARE
-LASTING = f"{QUICK} -XX:TieredStopAtLevel=4"
-"""For the suite's session, which runs long enough for the slow compiler, whose code is the faster."""
 
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 """A query of ten rows is done before its code would be made and compiled."""

@@ -9,9 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from relay.core.errors import InvalidField
-from relay.pipeline.jobs import audit as audit_job
 from relay.pipeline.jobs import forget as forget_job
-from relay.pipeline.jobs.audit import AuditJob
 from relay.pipeline.jobs.forget import Forget
 from relay.pipeline.lake.journal_lake import Lake, ends
 from tests.pipeline.journals import count, long_history
@@ -21,6 +19,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
+
+    from relay.core.journal import JournalBatch
 
 
 pytestmark = pytest.mark.timeout(900)
@@ -35,8 +35,7 @@ def test_a_timer_is_gone_from_every_file(spark: SparkSession, tmp_path: Path) ->
     for topic in ("t", "u"):
         rows = some(spark, tmp_path, journal, topic)
         assert lake.append(rows, lake.state().reached(ends(rows)))
-    out = tmp_path / "out"
-    audit_job.run(spark, None, AuditJob(str(place), str(out)))
+    out = audit(spark, tmp_path / "out", journal)
     before = {row.timer_id for row in lake.rows(topics=["t"]).select("timer_id").distinct().collect()} - {
         None
     }
@@ -64,8 +63,25 @@ def test_a_timer_is_gone_from_every_file(spark: SparkSession, tmp_path: Path) ->
         if row["topic"] == "t"
     }
     assert of_t - {None} == before - erased
+    for name in ("findings", "open"):
+        left = [row for file in (out / name).glob("*.parquet") for row in pq.read_table(file).to_pylist()]
+        assert {row["timer_id"] for row in left if row["topic"] == "t"} == before - erased
+        assert {row["timer_id"] for row in left if row["topic"] == "u"} == before
+    assert not (out / "report.html").exists()
     again = forget_job.run(spark, None, job)
     assert again.counts == {"timers": 0, "records": 0, "audit_rows": 0}
+
+
+def audit(spark: SparkSession, out: Path, journal: list[JournalBatch]) -> Path:
+    """What erasing reads of an audit: tables that name timers, and the report."""
+    named = {record.timer_id for batch in journal for record in batch.records if record.timer_id is not None}
+    rows = spark.createDataFrame(
+        [(topic, timer_id) for topic in "tu" for timer_id in sorted(named)], "topic string, timer_id string"
+    )
+    for name in ("findings", "open"):
+        rows.write.format("delta").save(str(out / name))
+    (out / "report.html").write_text("<html>")
+    return out
 
 
 def test_what_is_asked_for_is_checked(spark: SparkSession, tmp_path: Path) -> None:

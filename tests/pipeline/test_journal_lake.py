@@ -16,9 +16,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as f
 
 from relay.core.journal import JournalRecord, RecordKind
-from relay.pipeline.jobs import audit as audit_job
 from relay.pipeline.jobs import journal as journal_job
-from relay.pipeline.jobs.audit import AuditJob
 from relay.pipeline.jobs.journal import Journal
 from relay.pipeline.journal_source import JournalSource
 from relay.pipeline.lake.journal_lake import Lake, ends, hour
@@ -26,6 +24,7 @@ from relay.store.journal.scan import Mark
 from relay.store.keys import KeyNames
 from tests.audit.files import written
 from tests.audit.forge import Forge
+from tests.chaos import in_long
 from tests.pipeline import doomed
 from tests.pipeline.journals import count, history, long_history, put
 from tests.pipeline.tables import rows_at
@@ -86,7 +85,7 @@ def test_what_grows_is_stored_once(
     assert (third["batches"], third["records"]) == (0, 0)
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["before it is committed", "after"])
+@pytest.mark.parametrize("after", [False, *in_long([True])], ids=["before it is committed", "after"])
 def test_a_batch_that_breaks_off_is_stored_once(
     after: bool,
     spark: SparkSession,
@@ -164,7 +163,7 @@ LONG = ["/" * 90, "é" * 128, "x" * 250, "定时器" * 28, "a/b c=d"]
 def test_topics_that_no_folder_can_be_called(
     spark: SparkSession, valkey: RunningServer, keyspace: Keyspace, tmp_path: Path
 ) -> None:
-    """They are stored like all others, keep nobody else, and are read back by an audit."""
+    """They are stored like all others, keep nobody else, and are read back alone."""
     journal = list(history(3))
     topics = [keyspace.adopt(topic) for topic in LONG]
     for topic in topics:
@@ -176,8 +175,7 @@ def test_topics_that_no_folder_can_be_called(
     for topic in topics:
         assert_holds(spark, tmp_path, topic, journal)
     asked = (LONG[0], LONG[3])
-    audit_job.run(spark, None, AuditJob(str(tmp_path / "lake"), str(tmp_path / "out"), asked))
-    found = rows_at(spark, tmp_path, "out/kinds").groupBy("topic").sum("records").collect()
+    found = Lake(spark, str(tmp_path / "lake")).rows(topics=asked).groupBy("topic").count().collect()
     assert {row.topic for row in found} == set(asked)
     assert len({row[1] for row in found}) == 1
 
@@ -240,6 +238,7 @@ def test_what_is_safe_is_trimmed(
     assert_holds(spark, tmp_path, topic, forge.batches)
 
 
+@pytest.mark.chaos
 def test_compaction_changes_nothing(
     spark: SparkSession, valkey: RunningServer, keyspace: Keyspace, tmp_path: Path
 ) -> None:
@@ -350,6 +349,7 @@ def test_of_two_writers_one_starts_over(when: str, spark: SparkSession, tmp_path
     assert lake.rows().count() == count(journal[10:])
 
 
+@pytest.mark.chaos
 def test_users_commits_lie_between(spark: SparkSession, tmp_path: Path) -> None:
     """Someone optimises, vacuums and sets a property; what is known stays, and is found from the rows where
     the versions that tell it are gone."""

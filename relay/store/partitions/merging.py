@@ -13,8 +13,6 @@ from relay.store.partitions.entry_ids import EntryId
 def stats_of(layout: Layout, parts: Sequence[TopicStats]) -> TopicStats:
     """The state of a topic. It counts as paused while any of its partitions is, as after a call of which a
     part failed. Timers that are on their way between partitions are not counted."""
-    if layout.count == 1 and len(parts) == 1:
-        return parts[0]
     return TopicStats(
         topic=layout.topic,
         now=max(each.now for each in parts),
