@@ -13,11 +13,12 @@ import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import relay
+from tests.chaos import CHAOS
 from tests.missing import skip
 from tests.pipeline import on_a_cluster
 from tests.pipeline.journals import count, long_history, put
@@ -27,11 +28,24 @@ from tests.pipeline.standalone import Cluster
 from tests.servers import RunningServer, start_server
 from tests.worlds.relay.processes import ROOT
 
+if TYPE_CHECKING:
+    from _pytest.mark.structures import ParameterSet
+
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 HOUR = 3600
 TIMERS = 20
 HISTORY = long_history(range(2))
+
+IN_LONG = frozenset(
+    ["no scripts", "broken python", "another python", "unseen folder", "unseen glob", "unseen out"]
+)
+"""Steps of `make chaos`: each takes as long as a job, and the others show the same checks at work."""
+
+
+def steps_of(*rows: tuple[str, ...]) -> list[ParameterSet]:
+    """Parameters that begin with a step's name."""
+    return [pytest.param(*row, marks=[pytest.mark.chaos] * (row[0] in IN_LONG)) for row in rows]
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +108,7 @@ def told(
         }
         interpreted = [part for each in INTERPRETED.items() for part in ("--conf", "=".join(each))]
         brought = ("--py-files", str(wheel_as_zip), *object_store.conf, *interpreted)
+        steps = {name: step for name, step in steps.items() if CHAOS or name not in IN_LONG}
         answers = run_steps(cluster, server, place, list(steps.values()), brought, bare_python)
         found = dict(zip(steps, answers, strict=True))
         with restored.client() as client:
@@ -271,7 +286,7 @@ def test_every_command_runs(told: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     ("name", "says"),
-    [
+    steps_of(
         (
             "no relay",
             "can't run Relay: ModuleNotFoundError: No module named 'relay'; install relay-timers[pipeline]",
@@ -284,7 +299,7 @@ def test_every_command_runs(told: dict[str, Any]) -> None:
             "the workers' Python ended before it could answer: not today; install relay-timers",
         ),
         ("another python", "the workers have another Python than the driver: "),
-    ],
+    ),
 )
 def test_workers_that_are_unfit(told: dict[str, Any], name: str, says: str) -> None:
     """One sentence, before the first row: which worker, what it lacks, what to do."""
@@ -304,14 +319,14 @@ def lacked_folder(cluster: Cluster) -> Path:
 
 @pytest.mark.parametrize(
     ("name", "option", "path"),
-    [
+    steps_of(
         ("unseen file", "SOURCE", "timers.csv"),
         ("unseen folder", "SOURCE", "folder"),
         ("unseen glob", "SOURCE", "folder"),
         ("unseen rejects", "--rejects", "new/rejects"),
         ("unseen cold", "--cold", "cold"),
         ("unseen out", "OUT", "copy"),
-    ],
+    ),
 )
 def test_a_path_that_a_worker_does_not_see_is_named(
     told: dict[str, Any], cluster: Cluster, name: str, option: str, path: str

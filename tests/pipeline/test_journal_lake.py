@@ -453,7 +453,7 @@ def killed(lake: Path, url: str, topic: str) -> None:
     assert commits(lake) == 2
 
 
-@pytest.mark.slow
+@pytest.mark.chaos
 @pytest.mark.timeout(900)
 def test_a_driver_that_is_killed_stores_nothing_twice(
     spark: SparkSession, valkey: RunningServer, keyspace: Keyspace, tmp_path: Path

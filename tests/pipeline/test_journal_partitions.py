@@ -127,6 +127,7 @@ def test_a_lost_checkpoint_and_files(
     assert kept(topic) == {n: list(range(1, size + 1)) for n, size in enumerate(sizes)}
 
 
+@pytest.mark.chaos
 def test_an_audit_of_the_lake(spark: SparkSession, divided: Divided, tmp_path: Path) -> None:
     """Timers that moved are proved; one that is on its way lives, and is called that."""
     topic, parts = divided.topic, moved()
