@@ -39,7 +39,7 @@ def database_at(url: str) -> OutboxDatabase:
 
 
 def spelling_of(where: Async | Blocking) -> Spelling:
-    """How the database is told where an application has its transaction open. Raises
+    """Return the statements for the database in which an application has its transaction open. Raises
     `UnsupportedDatabase`."""
     return _SPELLINGS[_known(where)]
 

@@ -5,17 +5,14 @@ stand. So all rows of a timer are in one lane, and a mover takes a lane before i
 `relay_outbox_lanes` that is committed before any call is made.
 
 Race    A mover dies after its call has left. Its locks would end with its session, and another mover would go
-on to the
-        timer's next row while the call is still on its way through a relay that hangs. The call would land
-        last. So a lane is held until an instant, and not by a session. No call is begun later than
+        on to the timer's next row while the call is still on its way through a relay that hangs. The call
+        would land last. So a lane is held until an instant, and not by a session. No call is begun later than
         `call_time` after the lane was asked for, and none acts longer than its own deadline of at most that
         (see 0076, 0079): so none acts after twice that time, and the lane is held for longer.
 Race    A mover is stopped by its machine after its call was answered, and goes on when its lane is another's.
-It only
-        deletes rows then that a relay has taken, and it gives back lanes that are still its own.
+        It only deletes rows then that a relay has taken, and it gives back lanes that are still its own.
 Race    A step gives a call up that a relay has not answered. The call may act until its own deadline, so the
-lanes are not
-        given back then: they are free when their time is over.
+        lanes are not given back then: they are free when their time is over.
 """
 
 from __future__ import annotations

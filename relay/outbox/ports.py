@@ -47,10 +47,10 @@ class Spelling:
 
     write: str
     parameters: Callable[[Mapping[str, Any]], Mapping[str, Any]]
-    is_first: str
     prune: str
     """Removes some of the inbox' rows that are older."""
     older: Callable[[timedelta], Mapping[str, Any]]
+    is_first: str = "INSERT INTO relay_inbox (occurrence_id) VALUES (:it) ON CONFLICT DO NOTHING"
 
 
 class OutboxDatabase(Protocol):  # see 0135

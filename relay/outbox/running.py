@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -26,13 +26,22 @@ LOOK = 5.0
 async def listen(database: OutboxDatabase, wake: Callable[[], None]) -> None:
     """Wake the movers as often as a transaction with rows commits. The loop never ends; while it has no
     connection, the movers look by themselves."""
+
+    async def hear() -> None:
+        await database.changed()
+        wake()
+
+    await _forever(database, hear, "not listening")
+
+
+async def _forever(database: OutboxDatabase, act: Callable[[], Awaitable[None]], trouble: str) -> None:
+    """Do something again and again, by another connection after a failure, of which `trouble` tells."""
     try:
         while True:
             try:
-                await database.changed()
-                wake()
+                await act()
             except DatabaseFailure as failure:
-                logger.debug("not listening: %s", failure)
+                logger.debug("%s: %s", trouble, failure)
                 await database.close()
                 await asyncio.sleep(AGAIN)
     finally:
@@ -48,17 +57,12 @@ class OutboxMetrics(Collector):
 
     async def watch(self, database: OutboxDatabase) -> None:
         """Look again and again. The loop never ends."""
-        try:
-            while True:
-                try:
-                    self.status = await database.status()
-                    await asyncio.sleep(LOOK)
-                except DatabaseFailure as failure:
-                    logger.debug("the outbox can't be looked at: %s", failure)
-                    await database.close()
-                    await asyncio.sleep(AGAIN)
-        finally:
-            await database.close()
+
+        async def look() -> None:
+            self.status = await database.status()
+            await asyncio.sleep(LOOK)
+
+        await _forever(database, look, "the outbox can't be looked at")
 
     def collect(self) -> Iterable[Metric]:
         """Yield the metrics; those of the outbox are absent before the first look."""

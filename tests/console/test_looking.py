@@ -175,7 +175,7 @@ async def test_a_page_reads_no_partition_of_many_unasked(monkeypatch: pytest.Mon
 
 
 async def test_a_page_counts_occurrences_for_a_while() -> None:
-    """And what they are counted up to comes with it; who asks the API waits for longer."""
+    """The page says up to which instant it has counted. The API counts for longer."""
     asked: list[float] = []
 
     async def of(_: str, window: Window, *, within: float) -> Forecast:

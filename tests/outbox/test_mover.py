@@ -80,7 +80,7 @@ def is_lost(mover: OutboxMover) -> OutboxMover:
         await mover.database.close()
         raise DatabaseAway("gone")
 
-    mover.database.settle = settle  # type: ignore[method-assign]
+    mover.database.settle = settle  # type: ignore[method-assign]  # of this mover alone
     return mover
 
 

@@ -154,7 +154,7 @@ def is_first(desk: FileDesk, delivery: Delivery, begin: str, waits: threading.Ev
 
 
 async def test_who_waits_no_more_leaves_no_thread(desk: FileDesk) -> None:
-    """A look for commits goes on in its thread until its caller is told to end."""
+    """A caller that is cancelled while it waits for commits ends the look in the thread, too."""
     async with desk.outbox() as outbox:
         await outbox.changed()
         waiting = asyncio.create_task(outbox.changed())

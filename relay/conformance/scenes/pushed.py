@@ -53,7 +53,7 @@ async def push_unknown_topic(stage: Stage) -> None:
     dialled = await stage.pushed()
     one, other = delivery("ack", topic=ELSEWHERE), delivery("ack", topic=ELSEWHERE)
     for call, each in ((dialled.deliver(one), one), (dialled.deliver_batch(other), other)):
-        await stage.until(lambda call=call: call.ended, "the call ends")  # type: ignore[misc]
+        await _ended(stage, call)
         if each.token not in call.refused and call.code is not grpc.StatusCode.UNIMPLEMENTED:
             raise Broken(f"{call.ended}, and the client has no handler for the topic")
     known = delivery("ack")
@@ -153,6 +153,10 @@ async def push_stop(stage: Stage) -> None:
         raise Broken(f"the exit code is {code}: {stage.client.last_words()}")
 
 
+async def _ended(stage: Stage, call: CallOfClient) -> None:
+    await stage.until(lambda: call.ended, "the call ends")
+
+
 def _is_lost(call: CallOfClient, one: pb.Delivery) -> bool:
     """Whether a call counts as an attempt, and no handler had it."""
     if said := call.outcomes.get(one.token):
@@ -174,7 +178,7 @@ async def push_batch(stage: Stage) -> None:
         raise Broken("an outcome came, and the handler still worked")
     stage.gate().touch()
     await stage.settled(call, held, pb.OUTCOME_ACK)
-    await stage.until(lambda: call.ended, "the call ends")
+    await _ended(stage, call)
     if call.code is not grpc.StatusCode.OK:
         raise Broken(call.ended)
 

@@ -63,7 +63,7 @@ async def pages(
 async def looked_at(
     desk: Desk, topic: str, cursor: str, most: int, *, timer_id: str = ""
 ) -> AsyncIterator[tuple[Sequence[pb.DeadLetter], str]]:
-    """The same for somebody who waits: at most `AT_A_TIME` in one call, and for `PATIENCE` seconds at most
+    """Read as `pages` does for a person who waits: `AT_A_TIME` letters a call, for at most `PATIENCE` seconds
     (see 0134)."""
     looking = LookingTime(PATIENCE)
     async for page in pages(desk, topic, cursor, most, timer_id=timer_id, size=AT_A_TIME):

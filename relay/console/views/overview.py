@@ -71,20 +71,19 @@ def concerns(look: LiveLook, topics: Sequence[TopicLook]) -> list[Concern]:
         found.append(Concern(place or "Redis", said, grave=True))
     for each in topics:
         stats = each.stats
-        if not stats.dead and stats.paused_until is None and each.overdue <= LATE:
-            continue
-        where = shown.address("/console/topic", topic=stats.topic)
-        name = shown.visible(stats.topic)
         if stats.paused_until is not None:
-            found.append(Concern(name, "is paused", where))
+            found.append(_of_topic(stats.topic, "is paused"))
         elif each.overdue > LATE:
             late = f"has timers that have been due for more than {shown.seconds(LATE)}"
-            found.append(Concern(name, late, where, grave=True))
+            found.append(_of_topic(stats.topic, late, grave=True))
         if stats.dead:
-            letters = shown.address("/console/dead", topic=stats.topic)
             many = "1 dead letter" if stats.dead == 1 else f"{shown.count(stats.dead)} dead letters"
-            found.append(Concern(name, f"has {many}", letters))
+            found.append(_of_topic(stats.topic, f"has {many}", "/console/dead"))
     return sorted(found, key=lambda each: not each.grave)
+
+
+def _of_topic(topic: str, said: str, page: str = "/console/topic", *, grave: bool = False) -> Concern:
+    return Concern(shown.visible(topic), said, shown.address(page, topic=topic), grave)
 
 
 def alerting(desk: Desk, topics: Sequence[TopicLook]) -> list[Concern]:

@@ -26,7 +26,7 @@ MOST_INSTANTS = 10_000
 """The most nominal instants that one forecast goes through, the first ones of all recurrences."""
 
 LONGEST = 2.0
-"""Seconds after which it computes no further ones, unless it is told fewer: others wait for the thread."""
+"""Seconds for which a forecast computes instants, unless its caller gives fewer: others wait meanwhile."""
 
 
 class Forecasting:

@@ -26,7 +26,6 @@ def _parameters(row: Mapping[str, Any]) -> Mapping[str, Any]:
 SPELLING = Spelling(
     write=f"INSERT INTO relay_outbox ({', '.join(_COLUMNS)}) VALUES (:{', :'.join(_COLUMNS)})",
     parameters=_parameters,
-    is_first="INSERT INTO relay_inbox (occurrence_id) VALUES (:it) ON CONFLICT DO NOTHING",
     prune="""
 DELETE FROM relay_inbox WHERE occurrence_id IN (
   SELECT occurrence_id FROM relay_inbox WHERE handled_at < :before ORDER BY handled_at
