@@ -54,12 +54,23 @@ demo-secure: .venv/stamp-dev ## The same among strangers: TLS, three callers, a 
 	@$(BIN)/python -m examples.secure
 
 .PHONY: test
-test: check ## Everything: check, the suite, and what a wheel may lack on the built wheel
+test: CHOSEN := -m 'not slow'
+test: checked-suite ## What a change must pass: check, and the suite without what is marked slow, in ten minutes
+
+.PHONY: test-all
+test-all: MORE_TOOLS := .venv-orchestrators/stamp
+test-all: checked-suite wheel-test ## What CI runs, an hour: check, the whole suite, and what a wheel may lack on the built wheel
+
+# Tools are fetched while the checks compute. Suite and pipeline's tests each leave a part of two cores idle.
+.PHONY: checked-suite
+checked-suite:
+	@$(MAKE) --no-print-directory --jobs 2 check tools-of-suite $(MORE_TOOLS)
+	@$(MAKE) --no-print-directory --jobs 2 CHOSEN="$(CHOSEN)" test-core test-pipeline
+
+.PHONY: tools-of-suite
+tools-of-suite: .venv-pipeline/classes.jsa
 	@$(MAKE) --no-print-directory kube-tools || { test "$$RELAY_REQUIRE_ALL" != 1 && \
 	  echo "Without these tools tests/kubernetes skips (see above); the rest runs."; }
-	@$(MAKE) --no-print-directory .venv-pipeline/classes.jsa .venv-orchestrators/stamp
-	@$(MAKE) --no-print-directory --jobs 2 test-core test-pipeline # each leaves a part of two cores idle
-	@$(MAKE) --no-print-directory wheel-test
 
 # One server, no process of its own, no script broken on purpose: what nearly every mistake meets first.
 FAST := tests/core tests/api tests/settings tests/engine tests/contract tests/lua tests/store tests/rpc tests/client tests/web
@@ -69,7 +80,7 @@ test-fast: .venv/stamp-test ## What to run between two edits, within 90 seconds
 
 .PHONY: test-core
 test-core: .venv/stamp-test ## The suite alone, without the pipeline's
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist=loadgroup $(PYTEST)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist=loadgroup $(CHOSEN) $(PYTEST)
 
 # The image has a newer Python than most machines on which this is developed, and asyncio differs between them.
 NEWER ?= $(shell for p in $(foreach minor,13 12,python3.$(minor) $(HOME)/.pyenv/versions/3.$(minor).*/bin/python3); do \
@@ -105,9 +116,9 @@ test-newer: ## What meets asyncio, TLS and gRPC once more, on the newest Python 
 	@$(SPARK)/python -m tests.pipeline.class_archive
 
 .PHONY: test-pipeline
-test-pipeline: .venv-pipeline/classes.jsa .venv-orchestrators/stamp ## The Spark pipeline: its types and its tests, on real Spark and a real Redis
+test-pipeline: .venv-pipeline/classes.jsa ## The Spark pipeline: its types and its tests, on real Spark and a real Redis
 	@$(SPARK)/mypy --config-file tools/mypy_pipeline.toml
-	@$(SPARK)/python -m pytest -n $(SPARK_WORKERS) --dist=loadgroup tests/orchestrators tests/pipeline $(PYTEST)
+	@$(SPARK)/python -m pytest -n $(SPARK_WORKERS) --dist=loadgroup tests/orchestrators tests/pipeline $(CHOSEN) $(PYTEST)
 
 # Airflow and Dagster, which run the jobs of .venv-pipeline by its command; Jupyter for the notebook. Their own pins.
 .venv-orchestrators/stamp: tests/orchestrators/requirements.txt tests/orchestrators/constraints.txt
@@ -139,7 +150,7 @@ faults: .venv/stamp-test ## What faults cost, into docs/reliability.md: all rows
 	  $(BIN)/python -m chaos.report.page build/faults.jsonl; exit $$status
 
 .PHONY: matrix
-matrix: .venv/stamp-test ## Each server, topology and append-only file, all 36 together, where make test takes a dozen that have all pairs
+matrix: .venv/stamp-test ## Each server, topology and append-only file, all 36 together, where make test-all takes a dozen that have all pairs
 	@RELAY_TEST_CHAOS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist=loadgroup --timeout=600 tests/matrix $(PYTEST)
 
 .PHONY: prove-rules

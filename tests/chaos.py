@@ -1,4 +1,4 @@
-"""How long the long tests are: short in `make test`, long in `make chaos`.
+"""How long the long tests are: short in `make test-all`, long in `make chaos`.
 
 Both assert the same. The long forms kill more often and search further; what they find is as true as what the
 short ones find, but they take an hour that nobody waits for at each change.

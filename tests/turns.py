@@ -1,9 +1,9 @@
-"""Which kind of server a test runs on: in `make test` one, in `make chaos` each.
+"""Which kind of server a test runs on: in `make test-all` one, in `make chaos` each.
 
 No line of Relay's scripts is meant for one kind, so a suite that runs whole on each of four says the same
 four times. The tests of a file take turns instead: each kind meets every script, and every verb of a store,
-by some of them. What servers do differently is marked `every_server`, and runs on all of them in `make test`,
-too.
+by some of them. What servers do differently is marked `every_server`, and runs on all of them without
+`make chaos`, too.
 """
 
 from __future__ import annotations

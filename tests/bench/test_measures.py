@@ -22,7 +22,7 @@ from tests.bench import forking
 from tests.chaos import in_long
 
 SHORT = ("drain", "schedule", "dispatch", "payloads", "waiting", "cost")
-"""What `make test` measures. The others start more servers, relays and peers than they measure timers."""
+"""What `make test-all` measures. The others start more servers, relays and peers than they measure timers."""
 
 PYTHON_PEERS = tuple(peer for peer in catalogue.PEERS if peer.name in ("faststream-redis-timers", "rq"))
 """Those that need no other toolchain, and come with the extra."""

@@ -22,7 +22,7 @@ from tests.worlds.waiting import PATIENCE, eventually, until
 LATER = 4_000_000_000_000_000
 WITH_WAITAOF: list[Kind] = [kind for kind in ("valkey", "redis-8") if binary(kind)]
 IN_LONG = [pytest.mark.chaos]
-"""Each server meets one of the two disks in `make test`."""
+"""Each server meets one of the two disks in `make test-all`."""
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""How Hypothesis searches: the same interleavings each time in `make test`, others in `make chaos`."""
+"""How Hypothesis searches: the same interleavings each time in `make test-all`, others in `make chaos`."""
 
 from __future__ import annotations
 
