@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 from relay.core.audit.report import Promise, PromiseVerdict
 from relay.pipeline.audit import plots, tables
 from relay.pipeline.audit.page import ReportPage
+from relay.pipeline.audit.people import PeopleDid
 
 WORST_TOPICS = 15
 WORST_HOURS = 20
 MOST_ACTIONS = 100
 """The most actions of people that the page shows."""
 COLUMNS = 360
-"""The most columns of the heat map."""
+"""The most columns of the heat map, one for each hour."""
+MOST_BUCKETS = 20 * tables.PER_DECADE
+"""More than a column can have: microseconds are 64-bit numbers, below 10¹⁹."""
 
 ORDER = [PromiseVerdict.REFUTED.value, PromiseVerdict.UNSAID.value, PromiseVerdict.PROVED.value]
 
@@ -30,7 +33,7 @@ def gather(
     span: tuple[int, int],
     verdicts: Sequence[Mapping[str, Any]],
     examples: int,
-    people_unread: str,
+    people: PeopleDid,
 ) -> ReportPage:
     """Gather the page. `table` returns the audit's tables by name; a bounded number of rows is read from
     each."""
@@ -50,8 +53,8 @@ def gather(
         lost=_timers(table("open").where("state = 'gone'").orderBy("due_time"), examples * 4),
         oldest=_timers(table("open").where("state != 'gone'").orderBy("last_heard"), examples * 2),
         unknown=_timers(table("unknown").orderBy("due_time"), examples * 2),
-        people=_rows(table("people").orderBy(f.desc("time"), f.desc("entry")), MOST_ACTIONS),
-        people_unread=people_unread,
+        people=sorted(people.rows, key=lambda row: (row["time"], row["entry"]), reverse=True)[:MOST_ACTIONS],
+        people_unread=people.unread,
     )
 
 
@@ -88,11 +91,8 @@ def _heat(lateness: DataFrame) -> dict[tuple[int, int], int]:
     """Return the counts by hour and bucket; if there are too many hours, the latest ones."""
     hour = f.unix_seconds("hour") / 3600
     cells = lateness.groupBy(hour.cast("bigint").alias("at"), "bucket").agg(f.sum("deliveries").alias("n"))
-    last = cells.agg(f.max("at").alias("at")).collect()[0].at
-    if last is None:
-        return {}
-    shown = cells.where(f.col("at") > last - COLUMNS).collect()  # hours × buckets
-    return {(row.at, row.bucket): row.n for row in shown}
+    latest = cells.orderBy(f.desc("at")).limit(COLUMNS * MOST_BUCKETS).collect()
+    return {(row.at, row.bucket): row.n for row in latest if row.at > latest[0].at - COLUMNS}
 
 
 def _backlog(backlog: DataFrame) -> list[tuple[int, int, int]]:
@@ -118,11 +118,10 @@ def _hours(hours: DataFrame) -> list[dict[str, Any]]:
 def _findings(findings: DataFrame, examples: int) -> list[dict[str, Any]]:
     """Return some findings of each promise, breaks before doubts."""
     told = findings.where("what is not null").withColumn("at", micros("at"))
-    rows: list[dict[str, Any]] = []
-    for promise in Promise:
-        own = told.where(f.col("promise") == int(promise))
-        rows += _rows(own.orderBy("reason", "topic", "at"), examples)
-    return rows
+    first = Window.partitionBy("promise").orderBy("reason", "topic", "at")
+    some = told.withColumn("nth", f.row_number().over(first)).where(f.col("nth") <= examples)
+    rows = some.orderBy("promise", "nth").drop("nth").collect()  # promises × examples
+    return [row.asDict() for row in rows]
 
 
 def _timers(timers: DataFrame, most: int) -> list[dict[str, Any]]:

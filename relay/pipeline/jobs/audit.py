@@ -28,6 +28,7 @@ from relay.pipeline.audit import people as audit_people
 from relay.pipeline.audit import presence
 from relay.pipeline.audit import spread as audit_spread
 from relay.pipeline.audit import tables as audit_tables
+from relay.pipeline.audit.people import PeopleDid
 from relay.pipeline.audit.verdicts import VERDICT_COLUMNS, VERDICTS, Judged, judge, overall, row_of
 from relay.pipeline.jobs import snapshot as snapshot_job
 from relay.pipeline.jobs.job import Bar, Summary
@@ -202,7 +203,7 @@ class _Run:
         sums = audit_gather.sums(self._table("topics"), facts)
         summary = self._summary(verdicts, sums, lateness[0].asDict() if lateness else audit_tables.NOT_LATE)
         summary.counts |= self._lost(living)
-        self._report(summary, verdicts, people.unread)
+        self._report(summary, verdicts, people)
         return summary
 
     def _span(self) -> tuple[int, int]:
@@ -250,7 +251,7 @@ class _Run:
     def _table(self, name: str) -> DataFrame:
         return self.spark.read.format("delta").load(self.files.at(name))
 
-    def _report(self, summary: Summary, verdicts: list[Judged], people_unread: str) -> None:
+    def _report(self, summary: Summary, verdicts: list[Judged], people: PeopleDid) -> None:
         """Write the page, last of all."""
         told = [dict(zip(VERDICT_COLUMNS, row_of(each), strict=True)) for each in verdicts]
         facts = summary.facts
@@ -262,7 +263,7 @@ class _Run:
             self._span(),
             told,
             self.job.examples,
-            people_unread,
+            people,
         )
         self.files.remove(REPORT)
         self.files.publish(REPORT, audit_page.render(page, audit_tables.PER_DECADE))
