@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.missing import skip
-from tests.pipeline.small_jvm import QUICK, STORED
+from tests.pipeline.small_jvm import QUICK, SMALL, STORED
 from tests.servers import free_port
 from tests.worlds.relay.processes import ROOT, environment
 
@@ -19,7 +19,7 @@ RELAY = Path(sys.executable).with_name("relay")
 DUE = "2090-01-01T00:00:00Z"
 JAVA = QUICK.replace("-XX:+UseSerialGC ", "")
 """A job chooses its garbage collector."""
-SMALL = "spark.sql.shuffle.partitions 2\nspark.default.parallelism 2\nspark.master local[2]\n"
+DEFAULTS = "".join(f"{name} {value}\n" for name, value in {**SMALL, "spark.master": "local[2]"}.items())
 
 GOOD, BAD, DOWN, ABSENT = "2026-01-02", "2026-01-03", "2026-01-04", "2026-01-05"
 """Days: one row of three is refused; two are; nobody answers as Redis; there is no file."""
@@ -63,7 +63,7 @@ def execute(program: str, arguments: Sequence[str], folder: Path, env: Mapping[s
 def variables(folder: Path) -> dict[str, str]:
     """Of the process that runs an example. Its jobs start a Spark of their own."""
     (folder / "spark").mkdir()
-    (folder / "spark" / "spark-defaults.conf").write_text(SMALL)
+    (folder / "spark" / "spark-defaults.conf").write_text(DEFAULTS)
     return environment(
         {
             "AIRFLOW_HOME": str(folder / "airflow"),

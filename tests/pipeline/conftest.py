@@ -41,8 +41,7 @@ PLANNING = Path(__file__).with_name("planning")
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The suite's session, `local[2]`, which interprets its queries. Sessions that tests start for themselves
-    make code of them, as Spark does. Hundreds of tests leave tables and queries behind that Delta and Spark
+    """The suite's session, `local[2]`. Hundreds of tests leave tables and queries behind that Delta and Spark
     remember: with the memory that jobs have, the last ones would spend their time collecting garbage."""
     place: Path = tmp_path_factory.mktemp("spark")
     os.environ["SPARK_LOCAL_DIRS"] = str(place / "local")
@@ -55,14 +54,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 def _started(place: Path) -> SparkSession:
     from relay.pipeline.spark.session import session
-    from tests.pipeline.small_jvm import INTERPRETED, SMALL_AND_QUICK
+    from tests.pipeline.small_jvm import SMALL_AND_QUICK
 
     return session(
         "tests",
         master="local[2]",
         conf={
             **SMALL_AND_QUICK,
-            **INTERPRETED,
             "spark.driver.memory": "1500m",
             "spark.sql.ui.retainedExecutions": "50",
             "spark.python.daemon.module": "tests.pipeline.prompt_workers",

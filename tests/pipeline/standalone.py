@@ -15,7 +15,7 @@ import pyspark
 
 from relay.pipeline.spark import delta
 from relay.pipeline.spark.java import java_home
-from tests.pipeline.small_jvm import QUICK
+from tests.pipeline.small_jvm import QUICK, options
 from tests.servers import free_port
 
 SPARK_HOME = Path(pyspark.__file__).parent
@@ -127,7 +127,7 @@ class Cluster:
 
     def submit(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         """`spark-submit`, in the small; `environment` is the driver's."""
-        small = [part for each in {**CONF, **DRIVER}.items() for part in ("--conf", "=".join(each))]
+        small = options({**CONF, **DRIVER})
         return subprocess.run(
             [SPARK_HOME / "bin" / "spark-submit", "--master", self.master, *small, *arguments],
             env=self.environment(**environment),

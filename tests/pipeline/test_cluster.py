@@ -23,7 +23,7 @@ from tests.missing import skip
 from tests.pipeline import on_a_cluster
 from tests.pipeline.journals import count, long_history, put
 from tests.pipeline.object_store import BUCKET, CREDENTIALS, ObjectStore
-from tests.pipeline.small_jvm import INTERPRETED
+from tests.pipeline.small_jvm import SMALL, options
 from tests.pipeline.standalone import Cluster
 from tests.servers import RunningServer, start_server
 from tests.worlds.relay.processes import ROOT
@@ -106,8 +106,7 @@ def told(
             **unfit(place, bare_python, wheel_as_zip),
             **unseen(place, cluster),
         }
-        interpreted = [part for each in INTERPRETED.items() for part in ("--conf", "=".join(each))]
-        brought = ("--py-files", str(wheel_as_zip), *object_store.conf, *interpreted)
+        brought = ("--py-files", str(wheel_as_zip), *object_store.conf, *options(SMALL))
         steps = {name: step for name, step in steps.items() if CHAOS or name not in IN_LONG}
         answers = run_steps(cluster, server, place, list(steps.values()), brought, bare_python)
         found = dict(zip(steps, answers, strict=True))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.pipeline.journals import long_history, put
-from tests.pipeline.small_jvm import SMALL_AND_QUICK
+from tests.pipeline.small_jvm import SMALL_AND_QUICK, options
 from tests.pipeline.test_journal_lake import assert_holds, commits, job, ran
 from tests.worlds.waiting import eventually
 
@@ -64,7 +64,7 @@ def test_sigterm_is_an_orderly_end(
         [
             *(sys.executable, "-c", COMMAND, "pipeline", "journal", "--json", "--master", "local[1]"),
             *("--lake", str(lake), "--topic", topic, "--every", "1s", "--max-records", "40"),
-            *(part for name, value in conf.items() for part in ("--conf", f"{name}={value}")),
+            *options(conf),
         ],
         env={**os.environ, "RELAY_REDIS__URL": valkey.url},
         stdout=subprocess.PIPE,

@@ -20,7 +20,7 @@ from tests.pipeline import doomed
 from tests.pipeline.kafka import Kafka
 from tests.pipeline.kafka_jars import of_a_driver
 from tests.pipeline.object_store import CREDENTIALS, REGION, Gate, ObjectStore
-from tests.pipeline.small_jvm import QUICK
+from tests.pipeline.small_jvm import SMALL_AND_QUICK, options
 from tests.pipeline.standalone import SPARK_HOME
 from tests.pipeline.streams import end, live, payload
 from tests.servers import RunningServer, start_server
@@ -57,8 +57,7 @@ class Job:
         assert words[package + 1].rpartition(":")[2] == pyspark.__version__
         words[package : package + 2] = ["--jars", ",".join(map(str, of_a_driver()))]
         words[words.index("--master") + 1] = "local[2]"
-        small = {"spark.driver.memory": "512m", "spark.driver.extraJavaOptions": QUICK}
-        conf = [part for each in small.items() for part in ("--conf", "=".join(each))]
+        conf = options({"spark.driver.memory": "512m", **SMALL_AND_QUICK})
         settings = {
             **CREDENTIALS,
             "AWS_ENDPOINT_URL": self._store.url,
