@@ -22,7 +22,7 @@ def test_a_dag_loads_each_days_file(valkey: RunningServer, keyspace: Keyspace, t
     """Figures go on to the next task. What the same command would meet again is not retried; a Redis that is
     away is."""
     keyspace.allow("*reminders*")
-    days = run("in_airflow.py", tmp_path, valkey.url)
+    days = run("in_airflow.py", tmp_path, valkey.url, (GOOD, BAD, DOWN, ABSENT))
 
     assert days[GOOD]["state"] == "success"
     load, report = days[GOOD]["tasks"]["load"], days[GOOD]["tasks"]["report"]

@@ -19,10 +19,9 @@ pytestmark = [pytest.mark.checkout, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
 def test_an_asset_has_each_days_timers(valkey: RunningServer, keyspace: Keyspace, tmp_path: Path) -> None:
-    """Accepted and rejected rows are its metadata, by field. A threshold that is not met fails its check.
-    What the same command would meet again is not retried, and a Redis that is away is."""
+    """Accepted and rejected rows are its metadata, by field. A threshold that is not met fails its check."""
     keyspace.allow("*reminders*")
-    days = run("in_dagster.py", tmp_path, valkey.url)
+    days = run("in_dagster.py", tmp_path, valkey.url, (GOOD, BAD))
 
     (metadata,) = days[GOOD]["metadata"]
     assert metadata.pop("seconds") > 0
@@ -40,6 +39,11 @@ def test_an_asset_has_each_days_timers(valkey: RunningServer, keyspace: Keyspace
     assert days[BAD]["metadata"][0]["accepted"] == 1, "what was done stands"
     assert live(valkey, "reminders").keys() == {"a", "b"}
 
+
+@pytest.mark.chaos  # by the same commands as Airflow's, of which each takes a session
+def test_what_is_retried(valkey: RunningServer, tmp_path: Path) -> None:
+    """What the same command would meet again is not, and a Redis that is away is."""
+    days = run("in_dagster.py", tmp_path, valkey.url, (DOWN, ABSENT))
     assert (days[DOWN]["tries"], days[DOWN]["metadata"], days[DOWN]["checks"]) == (3, [], [])
     assert days[ABSENT]["tries"] == 1
     assert "schedule exited with 2: relay: source: " in days[ABSENT]["failed"][0]

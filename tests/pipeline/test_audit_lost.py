@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
     Relay: TypeAlias = Callable[..., tuple[int, dict[str, Any]]]
 
+pytestmark = pytest.mark.slow
+
 NAMES = KeyNames()
 
 
@@ -150,6 +152,7 @@ def test_lost_timers_are_told_and_come_back(
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.chaos
 def test_a_snapshot_and_a_cold_store_answer(
     relay: Relay, spark: SparkSession, valkey: RunningServer, keyspace: Keyspace, tmp_path: Path
 ) -> None:

@@ -17,6 +17,8 @@ from relay.store.partitions.forecasts import RedisForecasts
 from relay.store.server.server import Server
 from tests.pipeline.cold_world import HOUR, OPTIONS, ColdWorld
 
+pytestmark = pytest.mark.slow
+
 WINDOW = Window(horizon=48 * HOUR, resolution=HOUR)
 SOON, LATER = HOUR, 30 * HOUR
 
@@ -88,6 +90,7 @@ def test_between_its_word_and_its_batches(world: ColdWorld, monkeypatch: pytest.
     assert seen == [(0, 1), (1, 1)]
 
 
+@pytest.mark.chaos
 def test_rows_are_compared_when_they_have_changed(world: ColdWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     """Replaced and cancelled rows rest no more. What plans have taken is left out without a look at rows,
     until a day has passed."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.checkout
+pytestmark = [pytest.mark.slow, pytest.mark.checkout]
 
 OURS = pages.run_by(__file__)
 PAGES = sorted({block.page for block in OURS})

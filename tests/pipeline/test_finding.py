@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from tests.pipeline.cold_world import ColdWorld
 
+pytestmark = pytest.mark.slow
+
 TIMERS = 1200
 SCATTERED = f"(id * 7919 % {TIMERS} + 7200) * 1000000"
 """Due times whose order says nothing of the ids."""

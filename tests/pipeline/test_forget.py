@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from relay.core.journal import JournalBatch
 
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 def test_a_timer_is_gone_from_every_file(spark: SparkSession, tmp_path: Path) -> None:

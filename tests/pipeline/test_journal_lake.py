@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from tests.keyspace import Keyspace
     from tests.servers import RunningServer
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 SMALL = {"maxRecordsPerTrigger": "40", "recordsPerPartition": "30"}
 
@@ -180,6 +180,7 @@ def test_topics_that_no_folder_can_be_called(
     assert len({row[1] for row in found}) == 1
 
 
+@pytest.mark.chaos
 def test_files_and_streams_overlap(
     spark: SparkSession, valkey: RunningServer, keyspace: Keyspace, tmp_path: Path
 ) -> None:
@@ -309,7 +310,7 @@ def some(spark: SparkSession, tmp_path: Path, journal: list[JournalBatch], name:
     return spark.read.format("timers_journal").option("files", str(file)).load()
 
 
-@pytest.mark.parametrize("when", ["between", "meanwhile"])
+@pytest.mark.parametrize("when", ["meanwhile", *in_long(["between"])])
 def test_of_two_writers_one_starts_over(when: str, spark: SparkSession, tmp_path: Path) -> None:
     """Both saw one state. The second is refused where the first commits before it writes, and where the first
     commits while it writes; so is a retention."""
@@ -383,6 +384,7 @@ def test_users_commits_lie_between(spark: SparkSession, tmp_path: Path) -> None:
     assert not lake.append(lake.rows(), replace(seen, commits=1))
 
 
+@pytest.mark.chaos
 def test_columns_come_and_go(spark: SparkSession, tmp_path: Path) -> None:
     """A lake of an older Relay lacks a column, one of a newer has one more: both are read and appended to."""
     journal = long_history([1])

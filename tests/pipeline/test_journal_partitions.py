@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from tests.keyspace import Keyspace
     from tests.servers import RunningServer
 
+pytestmark = pytest.mark.slow
+
 
 class Divided:
     """A topic whose journals a test writes, each partition's by itself."""
@@ -103,6 +105,7 @@ def test_a_topic_that_gets_partitions(
     assert ran(spark, job(tmp_path, divided.server, topic, dry_run=True))["records"] == 0
 
 
+@pytest.mark.chaos
 def test_a_lost_checkpoint_and_files(
     spark: SparkSession,
     divided: Divided,

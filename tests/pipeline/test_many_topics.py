@@ -20,12 +20,14 @@ from relay.pipeline.cold.topic_marks import SweepBusy
 from relay.pipeline.spark.session import configured
 from relay.store.codec import envelope
 from relay.store.keys import KeyNames
-from tests.chaos import count
+from tests.chaos import count, in_long
 from tests.pipeline.cold_world import HOUR, OPTIONS, ColdWorld
 from tests.worlds.waiting import eventually
 
 if TYPE_CHECKING:
     from tests.keyspace import Keyspace
+
+pytestmark = pytest.mark.slow
 
 SOON, LATER = HOUR // 2, 30 * HOUR
 DAY = 24 * HOUR
@@ -149,7 +151,7 @@ def test_a_write_that_cannot_be_finished(worlds: list[ColdWorld]) -> None:
     assert set(two.live()) == {"a", "b"}
 
 
-@pytest.mark.parametrize("step", ["stage", "load", "finalise"])
+@pytest.mark.parametrize("step", ["load", *in_long(["stage", "finalise"])])
 def test_a_killed_plan_of_many_topics(worlds: list[ColdWorld], step: str) -> None:
     """The next sweep goes on with it, whichever topic it was asked for; what ended since stays away. One
     topic has lost its marks: that one is planned anew."""
@@ -190,7 +192,6 @@ def test_two_sweeps_of_different_topics(worlds: list[ColdWorld]) -> None:
     assert all(each.whole() for each in worlds)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_many_topics_in_one_sweep(world: ColdWorld, keyspace: Keyspace) -> None:
     """Of 50 timers each over a year, in 80 files: they are merged by themselves, and one sweep of a month. A

@@ -25,6 +25,8 @@ from tests.pipeline.cold_world import HOUR, ColdWorld
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.slow
+
 SOON, LATER = HOUR // 2, 30 * HOUR
 
 
@@ -102,7 +104,9 @@ def test_what_rests_is_moved(old: Old) -> None:
     assert [world.payload_of(name) for name in ("rests", "again")] == ["of 1", "of 3"]
 
 
-@pytest.mark.parametrize("killed", [(Table, "append"), (ColdStore, "commit"), (ColdStore, "settle")])
+@pytest.mark.parametrize(
+    "killed", [(ColdStore, "commit"), *in_long([(Table, "append"), (ColdStore, "settle")])]
+)
 @pytest.mark.parametrize("behind", [False, *in_long([True])], ids=["before", "behind"])
 def test_a_move_that_is_killed(
     old: Old, monkeypatch: pytest.MonkeyPatch, killed: tuple[type, str], behind: bool
@@ -132,6 +136,7 @@ def test_a_move_that_is_killed(
     assert set(old.world.live()) == {"rests", "again", "new"}
 
 
+@pytest.mark.chaos
 def test_two_stores_move_into_one(old: Old, tmp_path: Path) -> None:
     """One after the other."""
     other = Old(old.world, tmp_path / "other")
@@ -148,6 +153,7 @@ def test_a_move_into_a_store_that_is_in_use(old: Old) -> None:
     assert old.world.live() == {"rests": SOON, "other": SOON, "again": LATER + 1, "new": LATER}
 
 
+@pytest.mark.chaos
 def test_a_move_that_is_killed_before_it_settles(old: Old, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next one settles what has come: a sweep that finished it would retire timers that came to Redis
     since."""

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from tests.keyspace import Keyspace
     from tests.servers import RunningServer
 
+pytestmark = pytest.mark.slow
+
 SOON, LATER = HOUR // 2, 30 * HOUR
 IDS = [f"t{n}" for n in range(1200)]
 ROWS = [(name, SOON) for name in IDS]

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from tests.servers import RunningServer
 
+pytestmark = pytest.mark.slow
+
 IDS = [f"t{n}" for n in range(800)]
 AT = datetime.fromtimestamp(DUE // SECOND, UTC)
 

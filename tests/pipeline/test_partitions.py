@@ -24,6 +24,8 @@ from tests.pipeline.laid_out import LaidOut, laid_out
 if TYPE_CHECKING:
     from tests.servers import RunningServer
 
+pytestmark = pytest.mark.slow
+
 VECTORS = json.loads((Path(__file__).parents[1] / "core" / "partitions.json").read_text(encoding="utf-8"))
 IDS = [f"t{n}" for n in range(3000)]
 MORE = [f"u{n}" for n in range(3000)]

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from relay.pipeline.cold.table import Table
     from relay.pipeline.spark.files import Files
 
+pytestmark = pytest.mark.slow
+
 
 class Folder:
     """`Files` on a local disk, without Java."""

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from tests.pipeline.cold_world import ColdWorld
     from tests.servers import RunningServer
 
+pytestmark = pytest.mark.slow
+
 DUE = 4_000_000_000 * SECOND
 THREE = "timer_id,due_time,payload\na,2090-01-01T00:00:00Z,1\nb,2090-01-01T00:00:01Z,2\nc,soon,3\n"
 

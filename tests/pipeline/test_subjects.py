@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from tests.pipeline.cold_world import ColdWorld
     from tests.servers import RunningServer
 
+pytestmark = pytest.mark.slow
+
 ANN, BEN, CID = "ann@example.org", "ben@example.org", "cid@example.org"
 MARK, HOUR = sealing.MARK, sealing.HOUR
 keyring, held, marked = sealing.keyring, sealing.held, sealing.marked

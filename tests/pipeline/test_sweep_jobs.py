@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from tests.keyspace import Keyspace
     from tests.servers import RunningServer
 
+pytestmark = pytest.mark.slow
+
 SOON, LATER = HOUR // 2, 30 * HOUR
 
 

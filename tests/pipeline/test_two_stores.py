@@ -13,12 +13,15 @@ from relay.pipeline.cold.store import ColdStore
 from relay.pipeline.cold.sweep import Sweep
 from relay.pipeline.cold.sweep_options import Swept
 from relay.pipeline.cold.topic_marks import SweepBusy, TopicMarks
+from tests.chaos import in_long
 from tests.pipeline.cold_world import HOUR, OPTIONS, ColdWorld
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.slow
 
 SOON = HOUR // 2
 
@@ -90,7 +93,7 @@ def test_a_sweep_that_was_killed_before_it_closed_its_marks(
     assert world.whole()
 
 
-@pytest.mark.parametrize("step", ["stage", "load", "finalise"])
+@pytest.mark.parametrize("step", ["load", *in_long(["stage", "finalise"])])
 def test_a_sweep_within_anothers(world: ColdWorld, other: ColdWorld, step: str) -> None:
     """The other store's comes while this one pauses, at any step: it is refused, and each timer comes
     once."""

@@ -25,6 +25,8 @@ from tests.pipeline.cold_world import HOUR, ColdWorld
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.slow
+
 SOON, LATER = HOUR // 2, 30 * HOUR
 
 
