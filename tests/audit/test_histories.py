@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from tests.keyspace import Keyspace
     from tests.servers import RunningServer
 
+pytestmark = pytest.mark.slow
+
 QUIET = settings(deadline=None, database=None, derandomize=not CHAOS, suppress_health_check=list(HealthCheck))
 STEPS = 60
 SEEDS = count(15, 100)

@@ -98,6 +98,7 @@ def test_with_a_gap_it_cant_be_said() -> None:
     assert (refuted(report), Promise.EVERY_INSTANT in unsaid(report)) == (set(), True)
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(
     steps=st.lists(st.integers(1, 9), min_size=2, max_size=12),

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from tests.keyspace import Keyspace
     from tests.servers import RunningServer
 
+pytestmark = pytest.mark.slow
+
 SEARCH = settings(search.SEARCH, max_examples=count(15, 400))
 
 

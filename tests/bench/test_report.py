@@ -72,6 +72,7 @@ def test_measures_that_were_left_out_stay_as_they_were(tmp_path: Path) -> None:
     assert kept.median("lateness", lateness.IDLE, "p99") == 2.0
 
 
+@pytest.mark.slow
 def test_what_ran_apart_says_so(tmp_path: Path) -> None:
     """A quick run of one measure on a busy machine is not what the others were measured on."""
     first = results({drain.STREAM: 1_000.0})

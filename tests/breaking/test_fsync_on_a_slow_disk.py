@@ -19,6 +19,8 @@ from tests.store.test_bulk_durability import fill
 from tests.store.test_durability import FSYNC
 from tests.worlds.waiting import PATIENCE, eventually, until
 
+pytestmark = pytest.mark.slow
+
 LATER = 4_000_000_000_000_000
 WITH_WAITAOF: list[Kind] = [kind for kind in ("valkey", "redis-8") if binary(kind)]
 IN_LONG = [pytest.mark.chaos]

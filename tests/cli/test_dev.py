@@ -92,6 +92,7 @@ def dev(temporary: Path, *arguments: str) -> Iterator[Dev]:
         process.communicate()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "whole_group"),
     [(signal.SIGTERM, False), (signal.SIGINT, True), (signal.SIGHUP, False)],
@@ -108,6 +109,7 @@ def test_it_ends_in_order_and_leaves_nothing(tmp_path: Path, how: signal.Signals
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_with_a_data_directory_timers_outlive_it(tmp_path: Path) -> None:
     kept = str(tmp_path / "kept")
     for command in (("schedule", "t", "--id", "x", "--in", "1h"), ("get", "t", "x")):
@@ -117,6 +119,7 @@ def test_with_a_data_directory_timers_outlive_it(tmp_path: Path) -> None:
             assert running.end(signal.SIGTERM) == 0
 
 
+@pytest.mark.slow
 def test_a_data_directory_that_valkey_cannot_take(tmp_path: Path) -> None:
     result = relay("dev", "--data-dir", str(tmp_path / "a b"))
     assert result.returncode == 2
@@ -151,6 +154,7 @@ def test_port_moves_all_three_and_what_it_prints_is_enough(tmp_path: Path) -> No
         assert running.end(signal.SIGTERM) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("offset", "setting", "what"),
     [

@@ -212,6 +212,7 @@ def test_durability(doctor: Any, config: dict[str, str], words: str) -> None:
         assert line["message"].startswith("topics.orders.durability: fsync needs ")
 
 
+@pytest.mark.slow
 def test_a_master_that_may_come_back(doctor: Any) -> None:
     """Behind Sentinel, who asks for replicas is told to have a master without any refuse writes."""
     topics = {"orders": {"durability": "replicas:1"}, "mails": {"durability": "fsync"}}
@@ -282,6 +283,7 @@ def test_missing_permissions(doctor: Any, healthy: RunningServer, rule: str, wha
     assert all("give the user what docs/how-to/redis.md lists" in message for message in messages)
 
 
+@pytest.mark.slow
 @pytest.mark.checkout
 def test_the_documented_rights_and_no_less(doctor: Any) -> None:
     """With the ACL line of docs/how-to/redis.md nothing is wrong; without any one rule of it something is.

@@ -120,6 +120,7 @@ def test_no_redis(written: Written) -> None:
     assert (result.exit_code, "hunter2" in result.output) == (4, False), result.output
 
 
+@pytest.mark.slow
 def test_follow(written: Written) -> None:
     """What comes later is printed as it comes, until Ctrl-C."""
     written.life()

@@ -171,6 +171,7 @@ def test_refused(record: Record, arguments: tuple[str, ...], words: str) -> None
     assert (result.exit_code, words in result.stderr) == (2, True), result.output
 
 
+@pytest.mark.slow
 def test_follow(record: Record) -> None:
     """An action is printed as it ends; one that has begun, at the second look if it has not ended by then."""
     record.done(PAUSE, "paused")

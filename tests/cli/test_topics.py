@@ -167,6 +167,7 @@ def test_distances(span: timedelta, words: str) -> None:
     assert distance(span) == words
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [("--json",), ()], ids=["json", "people"])
 def test_watch_shows_it_again_and_ends_in_order(double: Double, options: tuple[str, ...]) -> None:
     """Into a pipe: each look is written at once; Ctrl-C ends with 0 and without a word."""

@@ -25,6 +25,7 @@ def conformance(*options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)
 
 
+@pytest.mark.slow
 def test_the_python_client_passes() -> None:
     """All of it, by the command that its page shows."""
     done = conformance("--client", PYTHON, "--patience", "60", "--json")
@@ -33,6 +34,7 @@ def test_the_python_client_passes() -> None:
     assert (done.returncode, [each["scene"] for each in verdicts]) == (0, [each.name for each in SCENES])
 
 
+@pytest.mark.slow
 def test_a_broken_rule_is_told_with_its_section() -> None:
     done = conformance(
         "--client", f"{RAW} no-reason", "--scene", "ack", "--scene", "reject", "--patience", "60"
@@ -80,6 +82,7 @@ def test_wrong_options_are_named(options: tuple[str, ...], said: str) -> None:
     assert done.stderr.startswith(f"relay: {said}")
 
 
+@pytest.mark.slow
 def test_a_command_that_is_not_there_is_said() -> None:
     done = conformance("--client", "/nowhere/client", "--scene", "ack")
     assert done.returncode == 1
@@ -92,6 +95,7 @@ def test_its_page_has_all_scenes() -> None:
     assert rows == [(each.name, each.section, each.rule) for each in SCENES]
 
 
+@pytest.mark.slow
 def test_its_page_shows_what_it_prints() -> None:
     (block,) = pages.run_by(__file__)
     typed, *shown = block.text.splitlines()

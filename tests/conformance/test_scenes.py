@@ -137,6 +137,7 @@ def left_out(verdicts: dict[str, SceneVerdict]) -> list[str]:
     return [name for name, each in verdicts.items() if each.grade is Grade.LEFT_OUT]
 
 
+@pytest.mark.slow
 def test_a_raw_client_without_a_fault_passes() -> None:
     """So what the other tests find is the fault. It has no columns, and no push."""
     verdicts = judged(raw("honest"), [*STREAM_SCENES, BY_NAME["push-outcomes"]], 60.0)
@@ -165,6 +166,7 @@ def test_an_application_without_push_says_so() -> None:
     assert {each.grade for each in verdicts.values()} == {Grade.LEFT_OUT}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_found(fault: str) -> None:
     """By the scene whose rule it breaks, in words that say what was wrong."""
@@ -176,6 +178,7 @@ def test_a_fault_is_found(fault: str) -> None:
     assert re.match(found, verdict.found), verdict.found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", PUSH_FAULTS)
 def test_a_fault_of_push_is_found(fault: str) -> None:
     name, found = PUSH_FAULTS[fault]

@@ -18,7 +18,7 @@ from tests.console.scene import CROWD, HOSTILE_IDS, HOSTILE_PAYLOADS, TRACE, Sce
 from tests.worlds.relay.stage import Stage, staged
 from tests.worlds.waiting import eventually
 
-pytestmark = pytest.mark.xdist_group("console")
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("console")]
 
 LETTERS = "?topic=mails&reason=rejected&shape=" + quote("SMTP …: mailbox … unavailable")
 

@@ -109,6 +109,7 @@ async def test_a_relay_with_a_keyring_offers_no_move(stage: Stage, tmp_path: Pat
     assert (await pages.get("/timer/move?topic=t&id=one")).status == 422
 
 
+@pytest.mark.slow
 async def test_relays_see_each_other_until_they_stop(stage: Stage) -> None:
     """With their versions, and how many deliveries they hold; one that has stopped is gone at once."""
     first = stage.relay("relay-1", {"RELAY_NAME": "orders-a"})
@@ -128,6 +129,7 @@ async def test_relays_see_each_other_until_they_stop(stage: Stage) -> None:
     await until(lambda: listed("orders-a"))
 
 
+@pytest.mark.slow
 async def test_a_page_shows_some_of_many_partitions(stage: Stage) -> None:
     """64 of them, if asked; and the forecast if asked, too."""
     relay = stage.relay(settings={"RELAY_TOPICS__wide__PARTITIONS": "256"})

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from tests.keyspace import Keyspace
     from tests.servers import RunningServer
 
+pytestmark = pytest.mark.slow
+
 CASES = list(happenings())
 DEADLY = Limits(max_attempts=1, max_claims=5, keep=True, keep_expired=True)
 EVENTS = list(dict.fromkeys(case.event for case in CASES))

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from tests.keyspace import Keyspace
     from tests.servers import RunningServer
 
+pytestmark = pytest.mark.slow
+
 OCCURRENCE = b"9" * 16
 ROUNDS = 12
 """Claims after which all that a claim finds was found: each looks at some thirty pending entries."""

@@ -27,6 +27,7 @@ def test_rules_are_valid() -> None:
     promtool("check", "rules", str(RULES))
 
 
+@pytest.mark.slow
 def test_alerts_fire_when_they_should() -> None:
     promtool("test", "rules", str(TESTS))
 

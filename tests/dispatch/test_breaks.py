@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from tests.keyspace import Keyspace
     from tests.servers import RunningServer
 
+pytestmark = pytest.mark.slow
+
 Scenario = Callable[[Desk], Awaitable[None]]
 
 

@@ -563,6 +563,7 @@ async def test_many_are_trimmed(fan: Desk) -> None:
     assert fan.raw.xlen(fan.stream) == 3
 
 
+@pytest.mark.slow
 async def test_more_is_trimmed_at_once(fan: Desk) -> None:
     """However many were acknowledged since the last round; a limit drops none in their place."""
     one = fan.reader()

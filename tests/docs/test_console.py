@@ -22,7 +22,7 @@ from tests.servers import binary
 from tests.worlds.relay.processes import ROOT, Relay, free_address
 from tests.worlds.relay.stage import Stage
 
-pytestmark = pytest.mark.checkout
+pytestmark = [pytest.mark.slow, pytest.mark.checkout]
 
 PAGES = sorted({block.page for block in pages.run_by(__file__)})
 BY_DEV = ("docs/tutorial/first-timer.md", "examples/javascript/README.md")

@@ -61,6 +61,7 @@ def test_each_decision_is_named_at_its_place() -> None:
     assert set(NUMBERS) - set(named()) == listed
 
 
+@pytest.mark.slow
 def test_what_the_code_names_is_there() -> None:
     lost = {number: places for number, places in named().items() if number not in NUMBERS}
     assert lost == {}

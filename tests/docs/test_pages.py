@@ -131,6 +131,7 @@ def test_named_tests_exist() -> None:
     assert lost == []
 
 
+@pytest.mark.slow
 def test_named_members_exist() -> None:
     """In backticks: `Poller.step`. A class that is none of ours is left alone."""
     named = re.compile(r"([A-Z]\w+)\.([a-z_]\w*)")

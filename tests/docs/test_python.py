@@ -62,6 +62,7 @@ def run(block: Block) -> dict[str, Any]:
     return names
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", PROGRAMS, ids=place)
 def test_a_program_handles_a_timer_and_ends_in_order(block: Block, stage: Stage) -> None:
     """It runs as it is, beside a relay that knows where it listens if it does."""
@@ -84,6 +85,7 @@ def test_a_program_handles_a_timer_and_ends_in_order(block: Block, stage: Stage)
     assert process.terminate() == 0
 
 
+@pytest.mark.slow
 def test_the_suites_pass(tmp_path: Path) -> None:
     """Each block as a test module of its own."""
     assert len(SUITES) >= 4
@@ -121,6 +123,7 @@ def target() -> Iterator[str]:
         yield relay.target
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", REST, ids=place)
 async def test_its_functions_work(block: Block, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that take a client or nothing are called with a real relay; handlers get a timer in memory."""

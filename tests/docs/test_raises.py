@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.checkout
+pytestmark = [pytest.mark.slow, pytest.mark.checkout]
 
 ROOT = Path(__file__).resolve().parents[2]
 GENERATED = ("relay/v1", "relay/journal/")

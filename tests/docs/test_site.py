@@ -16,7 +16,7 @@ from tests.docs import pages
 from tests.docs.pages import ROOT
 from tests.missing import skip
 
-pytestmark = pytest.mark.checkout
+pytestmark = [pytest.mark.slow, pytest.mark.checkout]
 
 
 def build(config: Path, to: Path) -> subprocess.CompletedProcess[str]:

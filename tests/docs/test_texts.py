@@ -52,6 +52,7 @@ def test_each_block_has_a_test() -> None:
     assert {the_block(words) for words in known} == set(OURS)
 
 
+@pytest.mark.slow
 def test_the_demo_prints_what_the_page_shows() -> None:
     """On a terminal, which gets a table. Rows and words are the page's; figures and line breaks are not. The
     console is there behind it, with the timers' lives, until somebody ends it."""
@@ -86,6 +87,7 @@ def test_the_demo_prints_what_the_page_shows() -> None:
     assert looked_at.index("scheduled") < looked_at.index("received") < looked_at.index("acked")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("module", "words"), [("examples.fleet", FLEET), ("examples.secure", SECURE)])
 def test_a_longer_demo_prints_what_the_page_shows(module: str, words: str) -> None:
     """Line by line; figures and sealed bytes are not the page's."""

@@ -12,6 +12,7 @@ from tests.servers import start_server
 from tests.worlds.relay.processes import free_address
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.checkout,
     pytest.mark.slow,
     pytest.mark.timeout(600),

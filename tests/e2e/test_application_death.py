@@ -30,6 +30,7 @@ def survive(stage: Stage, application: Application, wanted: set[str], timeout: f
     return deaths
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["start", "end"])
 def test_killer_runs_up_attempts(stage: Stage, when: str) -> None:
     """A handler that kills its process, before or after its work, counts an attempt each time."""

@@ -31,6 +31,7 @@ DEEDS: dict[str, Deed] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("deed", DEEDS)
 def test_others_are_delivered(stage: Stage, deed: str) -> None:
     """Timers before, beside and after it are delivered once each, and the relay stays ready."""
@@ -102,6 +103,7 @@ def test_record_that_is_none(stage: Stage, kind: str) -> None:
     stage.wait_empty(TOPIC)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["timeline", "payloads", "leases"])
 def test_wrong_type(stage: Stage, kind: str) -> None:
     """A key of another type stops its own topic alone, is told once, and costs no timer once it is gone."""

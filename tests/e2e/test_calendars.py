@@ -31,6 +31,7 @@ def daemon() -> Iterator[Relay]:
 # ---------------------------------------------------------------------------- two relays
 
 
+@pytest.mark.slow
 def test_two_relays_go_by_a_calendar_that_changes(stage: Stage) -> None:
     """It is put, and taken back, through one relay; both tick; no occurrence comes from a second later on,
     and then they come again. Each instant in between is counted."""

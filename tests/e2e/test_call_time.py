@@ -7,9 +7,13 @@ import signal
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.web.described import reply
 from tests.worlds.relay.stage import Stage
 from tests.worlds.waiting import eventually
+
+pytestmark = pytest.mark.slow
 
 WAITS = 8.0
 """Seconds for which the caller waits."""

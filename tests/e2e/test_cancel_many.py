@@ -42,6 +42,7 @@ def counts(told: str) -> list[int]:
     ]
 
 
+@pytest.mark.slow
 async def test_by_prefix_and_window(stage: Stage) -> None:
     """A dry run shows how many, nothing goes without a yes, and then all that is meant goes, once."""
     relay = stage.relay()
@@ -97,6 +98,7 @@ async def test_what_moves_out_of_the_window_is_left_alone(stage: Stage) -> None:
         assert await left(client) == {"a-1"}, "it has ended, and this is another timer of its id"
 
 
+@pytest.mark.slow
 async def test_it_may_be_killed_and_given_again(stage: Stage) -> None:
     """What it has named is gone, and the rest goes with the same command."""
     relay = stage.relay()

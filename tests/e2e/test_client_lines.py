@@ -177,6 +177,7 @@ def test_handlers_that_a_relay_dials(stage: Stage) -> None:
     assert len(said.lines("relay.client")) == 4
 
 
+@pytest.mark.slow
 def test_a_blocking_client(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     """It speaks of the first call that is answered, the first that is not, and the first that is again."""
     caplog.set_level(logging.INFO, "relay.client")

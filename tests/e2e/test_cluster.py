@@ -16,6 +16,8 @@ from tests.worlds.relay.producer import Load, code_of
 from tests.worlds.relay.stage import Stage
 from tests.worlds.waiting import eventually
 
+pytestmark = pytest.mark.slow
+
 ON_DISK = {"appendonly": "yes", "appendfsync": "always"}
 
 PATIENT = {"RELAY_REDIS__WRITE_TTL": "10"}
@@ -51,7 +53,6 @@ def settled(cluster: Cluster, topic: str) -> bool:
     return {key.partition(b":")[0] for key in keys} <= {b"timers_journal"}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("which", [0, *in_long([1, 2])])
 def test_a_node_dies_while_the_others_go_on(stage: Stage, cluster: Cluster, which: int) -> None:
     """Timers on the other nodes are scheduled, delivered and settled all the while, through two relays, which
@@ -96,7 +97,6 @@ def test_a_node_dies_while_the_others_go_on(stage: Stage, cluster: Cluster, whic
     assert {line["node"] for line in told} == {cluster.place_of(dying)}
 
 
-@pytest.mark.slow
 def test_slots_move_under_load(stage: Stage, cluster: Cluster) -> None:
     """By both ways, to and fro: every timer is handled once, and no call fails where the server hands the
     slot over by itself."""
@@ -119,7 +119,6 @@ def test_slots_move_under_load(stage: Stage, cluster: Cluster) -> None:
     assert {name: times for name, times in stage.journal.ended().items() if times > 1} == {}
 
 
-@pytest.mark.slow
 def test_a_slot_that_stays_on_its_way(stage: Stage, cluster: Cluster) -> None:
     """Its topics stand still, by calls that are given up and had no effect; another topic on the same node
     goes on at its pace, and nobody says that Redis is away. All goes on once the move is over."""
@@ -148,7 +147,6 @@ def test_a_slot_that_stays_on_its_way(stage: Stage, cluster: Cluster) -> None:
     assert relay.said("Redis is away") == 0
 
 
-@pytest.mark.slow
 def test_a_replica_takes_over_under_load(stage: Stage) -> None:
     """First by agreement, without a call that fails; then because the master dies: the topic goes on at the
     replica, and what the replica had is delivered."""

@@ -18,6 +18,8 @@ from tests.worlds.relay.restless import Restless
 from tests.worlds.relay.stage import Stage
 from tests.worlds.waiting import eventually
 
+pytestmark = pytest.mark.slow
+
 ON_DISK = {"appendonly": "yes", "appendfsync": "always"}
 
 EIGHT = {"RELAY_DEFAULTS__PARTITIONS": "8", "RELAY_REDIS__WRITE_TTL": "10"}
@@ -52,7 +54,6 @@ def ids(prefix: str, count: int, partitions: set[str] | None = None) -> list[str
     return [name for name in names if LAYOUT.partition(name) in wanted][:count]
 
 
-@pytest.mark.slow
 def test_a_topic_spreads_over_the_nodes(stage: Stage, cluster: Cluster) -> None:
     """Timers that are scheduled through two relays end once each, and each partition has had some of them."""
     relays = [stage.relay(name, EIGHT, url=cluster.url) for name in ("one", "two")]
@@ -72,7 +73,6 @@ def test_a_topic_spreads_over_the_nodes(stage: Stage, cluster: Cluster) -> None:
     assert cluster.text(first, "GET", "timers_leases:{orders}") == "1 8"
 
 
-@pytest.mark.slow
 def test_a_node_dies_and_other_partitions_go_on(stage: Stage, cluster: Cluster) -> None:
     """Calls about them work, their timers come, and the rest of the topic comes once the node is back."""
     relay = stage.relay(settings=EIGHT, url=cluster.url)
@@ -98,7 +98,6 @@ def test_a_node_dies_and_other_partitions_go_on(stage: Stage, cluster: Cluster) 
     eventually(lambda: set(kept) <= stage.journal.ended().keys(), "what the node held is handled", 200.0)
 
 
-@pytest.mark.slow
 def test_partitions_move_between_nodes(stage: Stage, cluster: Cluster) -> None:
     """A topic of two gets eight, beside a caller who schedules, moves and cancels timers; all are handled."""
     settings = {**EIGHT, "RELAY_DEFAULTS__PARTITIONS": "2", "RELAY_DEFAULTS__JOURNAL": "false"}
@@ -121,7 +120,6 @@ def test_partitions_move_between_nodes(stage: Stage, cluster: Cluster) -> None:
         eventually(partial(is_empty, cluster, node, partition), partition)
 
 
-@pytest.mark.slow
 def test_a_relay_that_is_told_another_number(stage: Stage, cluster: Cluster) -> None:
     """It learns from Redis how many partitions there are, in the middle of its calls and deliveries."""
     told = stage.relay("told", EIGHT, url=cluster.url)

@@ -20,6 +20,8 @@ from tests.worlds.relay.producer import Load, code_of
 from tests.worlds.relay.stage import Stage
 from tests.worlds.waiting import eventually
 
+pytestmark = pytest.mark.slow
+
 THERE = "IP:127.0.0.1"
 ELSEWHERE = "DNS:elsewhere"
 
@@ -51,7 +53,6 @@ def url_of(cluster: Cluster, authority: Authority) -> str:
     return f"{cluster.url}?ssl_ca_certs={authority.ca.certificate}"
 
 
-@pytest.mark.slow
 def test_a_slot_moves_from_node_to_node(stage: Stage, cluster: Cluster, authority: Authority) -> None:
     """Timers at all nodes are scheduled and delivered through two relays, which follow a topic by MOVED from
     one node to the next: each timer is handled once, and no call fails but where a slot stood still."""
@@ -75,7 +76,6 @@ def test_a_slot_moves_from_node_to_node(stage: Stage, cluster: Cluster, authorit
     assert {name: times for name, times in stage.journal.ended().items() if times > 1} == {}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("cluster", [(THERE, THERE, ELSEWHERE)], indirect=True)
 def test_a_node_with_another_hosts_certificate(stage: Stage, cluster: Cluster, authority: Authority) -> None:
     """It is taken for away, and the log says why; nothing is sent to it, not even where a slot has moved to

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import cast
 
+import pytest
 from faststream import FastStream
 from faststream.redis import RedisBroker, StreamSub
 from faststream.redis.annotations import RedisStreamMessage
@@ -60,6 +61,7 @@ def await_progress(stage: Stage, application: Application, starts: int) -> None:
     eventually(lambda: application.journal.count("start") > starts or emptied(stage, "audit"), "it goes on")
 
 
+@pytest.mark.slow
 def test_both_groups_get_all_while_one_is_killed(stage: Stage) -> None:
     """A thousand timers; the one application and its relay die again and again, the other notices nothing."""
     chance = random.Random(SEED)

@@ -16,6 +16,8 @@ from tests.worlds.relay.producer import Producer, code_of
 from tests.worlds.relay.stage import Stage
 from tests.worlds.waiting import eventually
 
+pytestmark = pytest.mark.slow
+
 TOPIC = "orders"
 SETTINGS = {"RELAY_REDIS__COMMAND_TIMEOUT": "3", "RELAY_DEFAULTS__DURABILITY": "replicas:1"}
 
@@ -60,7 +62,6 @@ class Asking:
         return self.error
 
 
-@pytest.mark.slow
 def test_oks_of_a_replica_survive_a_failover(stage: Stage, group: Group) -> None:
     """Each OK stands for a replica that has it, and that one takes over. A call that waits as its master dies
     is told that it may be lost; repeated, it is OK."""

@@ -8,10 +8,14 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
+
 from relay.client import Delivery, ExpectedLoad, NewTimer, RelayClient, SyncRelayClient
 from tests.worlds.relay.processes import Relay, command
 from tests.worlds.relay.stage import Stage
 from tests.worlds.waiting import PATIENCE, until
+
+pytestmark = pytest.mark.slow
 
 DUE = datetime.now(UTC).replace(microsecond=0) + timedelta(days=2)
 TEXT = DUE.isoformat().replace("+00:00", "Z")

@@ -23,6 +23,8 @@ from tests.worlds.relay.producer import Load, Producer
 from tests.worlds.relay.stage import Stage
 from tests.worlds.waiting import always, eventually
 
+pytestmark = pytest.mark.slow
+
 TOPIC = "orders"
 RECOVERY = 200.0
 """Seconds from the harm to the first delivery after it; a generous bound."""
@@ -80,7 +82,6 @@ def relay_connections(server: RunningServer) -> list[dict[str, Any]]:
     return [each for each in found if each["name"] == "relay"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("harm", ["kill", *in_long(["demotion", "freeze"])])
 def test_failover_under_load(stage: Stage, group: Group, harm: str) -> None:
     """Nothing that WAIT covered is lost, nothing is early, the newest intent wins; all within seconds."""

@@ -17,6 +17,8 @@ from tests.worlds.relay.processes import CHANNEL, Relay
 from tests.worlds.relay.stage import Stage
 from tests.worlds.waiting import always, eventually
 
+pytestmark = pytest.mark.slow
+
 TOPIC = "orders"
 SEED = 31
 QUICK: Mapping[str, str] = {
@@ -126,7 +128,6 @@ def test_a_relay_that_dies_with_the_last_attempt(stage: Stage) -> None:
         operator.purge()
 
 
-@pytest.mark.slow
 def test_periods_through_kills(stage: Stage) -> None:
     """Timers that reschedule themselves, while relays are killed at any moment: no period is lost, and each
     is an occurrence of its own."""

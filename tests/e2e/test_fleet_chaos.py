@@ -24,6 +24,8 @@ from tests.worlds.relay.restless import Restless
 from tests.worlds.relay.stage import Stage
 from tests.worlds.waiting import eventually
 
+pytestmark = pytest.mark.slow
+
 NAMES = "one", "two"
 """The relays."""
 TOPIC = "orders"
@@ -72,7 +74,6 @@ def by_way_of(lines: Mapping[int, SlowLine], cluster: Cluster) -> str:
     return f"{cluster.url}?addresses={','.join(pairs)}"
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_nothing_is_lost_whatever_breaks(stage: Stage, cluster: Cluster) -> None:
     """Timers are scheduled, moved, cancelled and delivered meanwhile. None is lost, none is early, and no

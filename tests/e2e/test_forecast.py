@@ -16,6 +16,8 @@ from tests.worlds.relay.processes import Relay, command
 from tests.worlds.relay.stage import Stage
 from tests.worlds.waiting import PATIENCE, eventually
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = {"RELAY_DEFAULTS__PARTITIONS": "4"}
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
 

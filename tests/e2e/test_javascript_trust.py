@@ -55,6 +55,7 @@ def produce(relay: Relay, *words: str, **shown: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_a_certificate_opens_a_stream(stage: Stage, authority: Authority, tmp_path: Path) -> None:
     """And lets a producer schedule; without it nobody is heard."""
     policy = tmp_path / "policy.yaml"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import time
 
+import pytest
+
 from tests.e2e.peer import publish
 from tests.worlds.relay.processes import Process
 from tests.worlds.relay.stage import Stage
@@ -52,6 +54,7 @@ def play(stage: Stage, **settings: str) -> Process:
     return relay
 
 
+@pytest.mark.slow
 def test_nothing_secret(stage: Stage) -> None:
     """At the most talkative level; and what failed is there, with all that finds it."""
     relay = play(stage, RELAY_LOG__LEVEL="debug")

@@ -122,6 +122,7 @@ def none_left(ask: Callable[[], dict[str, float | None]], who: str) -> None:
         assert ask() == {}, f"{who} has counted otherwise"
 
 
+@pytest.mark.slow
 @pytest.mark.checkout
 def test_numbers(stage: Stage, collector: Collector) -> None:
     """Pulled by a real Prometheus, pushed to an OTLP receiver: both have what the test did, to the unit."""
@@ -196,6 +197,7 @@ def given_among(given: set[tuple[str, str]], known: Callable[[], set[tuple[str, 
     return given <= known()
 
 
+@pytest.mark.slow
 @pytest.mark.checkout
 def test_redis_away(stage: Stage) -> None:
     """A scrape is answered at once, with all that needs no Redis; the alert is on its way; and all is

@@ -17,6 +17,8 @@ from tests.worlds.relay.producer import Load
 from tests.worlds.relay.stage import Stage
 from tests.worlds.waiting import eventually
 
+pytestmark = pytest.mark.slow
+
 ENOUGH = 150
 """Timers that a step has to see handled."""
 
@@ -88,7 +90,6 @@ class Migration:
         assert process.terminate() == 0, process.output()
 
 
-@pytest.mark.slow
 def test_step_by_step_and_back(stage: Stage) -> None:
     """A relay beside, then consumers, then producers, then no peer any more; consumers and producers go back
     once in between. No timer is lost, and only what a worker of the peer's was stopped with comes twice."""

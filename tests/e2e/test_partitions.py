@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.worlds.relay.stage import Stage
 from tests.worlds.waiting import eventually
 
@@ -56,6 +58,7 @@ def test_a_relay_that_dies_loses_nothing_of_any_partition(stage: Stage) -> None:
     eventually(lambda: sum(waiting(stage)) == 0, "all are committed")
 
 
+@pytest.mark.slow
 def test_relays_share_the_partitions_out(stage: Stage) -> None:
     """Each polls some, and the others' every ten minutes. A relay whose application is busy calls for help,
     and one that dies is missed: nothing waits for ten minutes."""

@@ -17,6 +17,8 @@ from tests.worlds.relay.producer import Load
 from tests.worlds.relay.stage import Stage
 from tests.worlds.waiting import eventually
 
+pytestmark = pytest.mark.slow
+
 COUNT = count(1000, 4000)
 SPREAD = 5.0
 """Seconds over which the timers of each side fall due."""
@@ -26,7 +28,6 @@ SLACK = 2.0
 """Seconds that a busy machine may need from a claim to its handler, and from there to the commit."""
 
 
-@pytest.mark.slow
 def test_both_under_load_and_killed(stage: Stage) -> None:
     """Both publish thousands, both handle them, workers and relays die by SIGKILL: every timer is handled,
     none early, and twice only what a dead one held, once its lease was over."""

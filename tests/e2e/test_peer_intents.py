@@ -20,6 +20,8 @@ from tests.worlds.relay.producer import Producer
 from tests.worlds.relay.stage import Stage
 from tests.worlds.waiting import eventually
 
+pytestmark = pytest.mark.slow
+
 SEED = 3
 TIMERS = 200
 INTENTS = 5
@@ -88,7 +90,6 @@ class Mover:
         intents[-1].answered = time.time()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 1], ids=["its publisher only", "its worker too"])
 def test_newest_intent_wins(stage: Stage, workers: int) -> None:
     """Of 200 timers that are moved and cancelled while they are handled, each one's last intent stands,

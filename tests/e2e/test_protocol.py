@@ -20,6 +20,7 @@ pytestmark = pytest.mark.checkout
 BUF = ".venv/bin/buf"
 
 
+@pytest.mark.slow
 def test_the_transcript_is_what_the_wire_says() -> None:
     """The play, on a real relay, gives the very messages of the page."""
     done = play()

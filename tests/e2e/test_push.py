@@ -70,6 +70,7 @@ def test_an_application_that_comes_late(stage: Stage) -> None:
     assert {event.attempt for event in stage.journal.events("start")} == {1}
 
 
+@pytest.mark.slow
 def test_a_killer_runs_up_attempts(stage: Stage) -> None:
     """A handler that kills its process counts an attempt each time.
 
@@ -116,6 +117,7 @@ def test_a_death_under_many(stage: Stage, options: tuple[str, ...]) -> None:
     }
 
 
+@pytest.mark.slow
 def test_rolling_restarts(stage: Stage) -> None:
     """An application that is restarted in order, five times under load, loses no attempt."""
     relay = stage.relay(settings=settings(stage))
@@ -133,6 +135,7 @@ def test_rolling_restarts(stage: Stage) -> None:
     stage.judged(TOPIC, names)
 
 
+@pytest.mark.slow
 def test_a_relay_that_stops_waits_for_its_calls(stage: Stage) -> None:
     """SIGTERM under load: what is being handled is committed, and nothing comes twice."""
     patient = settings(stage, RELAY_DRAIN_TIMEOUT="140")

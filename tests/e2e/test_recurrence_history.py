@@ -148,6 +148,7 @@ async def test_without_a_journal(stage: Stage) -> None:
         app.gate.set()
 
 
+@pytest.mark.slow
 async def test_through_a_reshard(stage: Stage) -> None:
     """Occurrences are followed into the partitions that they have moved to, and found where they were."""
     relay = stage.relay(settings=QUICK)

@@ -43,6 +43,7 @@ def daemon() -> Iterator[Relay]:
 # ------------------------------------------------------------------------ handlers
 
 
+@pytest.mark.slow
 def test_a_handler_that_always_fails_ends_nothing(stage: Stage) -> None:
     """Each occurrence dies, and the next one comes all the same."""
     relay = stage.relay(settings=QUICK)
@@ -54,6 +55,7 @@ def test_a_handler_that_always_fails_ends_nothing(stage: Stage) -> None:
     assert numbers == sorted(set(numbers)), "no run comes twice"
 
 
+@pytest.mark.slow
 def test_replicas_with_the_same_handlers_make_one_recurrence(stage: Stage) -> None:
     """Whoever comes first creates it, the others leave it as it is, and each instant has one occurrence."""
     relays = [stage.relay(name, settings=QUICK) for name in ("left", "right")]

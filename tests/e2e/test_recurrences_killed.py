@@ -19,6 +19,8 @@ from tests.ghosts.slow_line import SlowLine
 from tests.worlds.relay.stage import Stage
 from tests.worlds.waiting import eventually
 
+pytestmark = pytest.mark.slow
+
 TOPIC = "ticks"
 KILLS = count(6, 400)
 RECURRENCES = count(40, 400)
@@ -42,7 +44,6 @@ def size(stage: Stage) -> int:
     return sum(map(stage.client.zcard, TIMELINES))
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_relays_are_killed_while_they_tick(stage: Stage) -> None:
     """Two relays tick recurrences of every second; one after the other is killed and comes back, and in the
@@ -99,7 +100,6 @@ def check_seconds(stage: Stage, client: SyncRelayClient, ids: list[str]) -> None
     assert verdict.checked > len(ids), "each was put, and has ticked"
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     ("script", "becomes"),

@@ -17,6 +17,8 @@ from tests.worlds.relay.restless import Restless
 from tests.worlds.relay.stage import Stage
 from tests.worlds.waiting import always, eventually
 
+pytestmark = pytest.mark.slow
+
 TOPIC = "orders"
 SEED = 5
 DURABLE = {"appendonly": "yes", "appendfsync": "always"}
@@ -98,7 +100,6 @@ def test_drain_while_redis_is_away(stage: Stage) -> None:
     eventually(lambda: len(stage.journal.starts("held")) == 2, "it comes again")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("harm", ["kill", *in_long(["shutdown", "freeze"])])
 def test_trouble_at_any_moment(stage: Stage, harm: str) -> None:
     """Under load, several times each at any moment: nothing that was accepted is lost, and no call acts after

@@ -21,6 +21,8 @@ from tests.worlds.relay.restless import Restless
 from tests.worlds.relay.stage import Stage
 from tests.worlds.waiting import eventually
 
+pytestmark = pytest.mark.slow
+
 TOPIC = "orders"
 SEED = 11
 LEASE = {"RELAY_DEFAULTS__LEASE_TTL": "1", "RELAY_DRAIN_TIMEOUT": "5"}
@@ -182,7 +184,6 @@ def test_renewed_while_the_handler_works(stage: Stage) -> None:
     assert [event.attempt for event in stage.journal.starts("long")] == [1]
 
 
-@pytest.mark.slow
 def test_kills_under_load(stage: Stage) -> None:
     """Two relays, killed and started in turn at any moment while timers are scheduled, moved and cancelled:
     none is lost, and no call acts after it has ended."""

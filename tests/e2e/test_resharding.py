@@ -9,11 +9,15 @@ import urllib.request
 from collections.abc import Iterable
 from typing import Any
 
+import pytest
+
 from tests.chaos import count
 from tests.worlds.relay.processes import Ran, Relay, command
 from tests.worlds.relay.restless import Restless
 from tests.worlds.relay.stage import Stage
 from tests.worlds.waiting import always, eventually
+
+pytestmark = pytest.mark.slow
 
 TOPIC = "orders"
 SETTINGS = {

@@ -143,6 +143,7 @@ def test_envelopes_that_were_moved_are_never_delivered(stage: Stage) -> None:
     assert 'relay_timers_undeliverable_total{topic="orders"} 3.0' in relay.metrics()
 
 
+@pytest.mark.slow
 def test_a_missing_key_puts_timers_aside_until_it_is_there(stage: Stage) -> None:
     """The relay's keyring loses the key of what waits, and gets it back: nothing is delivered meanwhile,
     nothing dies, no attempt counts, and what is sealed with the other key goes on."""
@@ -214,6 +215,7 @@ def test_plain_timers_of_a_topic_that_became_sealed_are_delivered(stage: Stage) 
     eventually(lambda: "sealed" in stage.journal.ended(), "it is delivered")
 
 
+@pytest.mark.slow
 def test_a_relay_without_the_key_leaves_timers_to_one_that_has_it(stage: Stage) -> None:
     """Of two relays one lacks the key, and claims first: it has put all timers aside before the other one
     runs. From then on both wake for the same timers, and all of them come soon, though half of the partitions
@@ -237,6 +239,7 @@ def put_aside(relay: Relay) -> int:
     return int(found[1]) if found else 0
 
 
+@pytest.mark.slow
 def test_keys_are_rotated_while_relays_work(stage: Stage) -> None:
     """Timers, recurrences and dead letters get the new key, beside a relay that delivers and cancels the same
     timers. Then the old key may go: all that was left is delivered, once, and the rest can be read."""

@@ -15,6 +15,8 @@ from tests.worlds.relay.producer import code_of, spec
 from tests.worlds.relay.stage import Stage
 from tests.worlds.waiting import eventually
 
+pytestmark = pytest.mark.slow
+
 TOPIC = "orders"
 LEASE = {"RELAY_DEFAULTS__LEASE_TTL": "12", "RELAY_DRAIN_TIMEOUT": "5", "RELAY_REDIS__WRITE_TTL": "5"}
 HOUR = 3600

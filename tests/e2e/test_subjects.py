@@ -33,6 +33,7 @@ def post(relay: Relay, path: str, body: Any, method: str = "POST") -> Any:
         return json.loads(answer.read())
 
 
+@pytest.mark.slow
 def test_one_subject_is_forgotten_and_the_other_is_not(stage: Stage) -> None:
     """Timers of two subjects, scheduled through all ways there are: one by one, in a batch, by columns, over
     HTTP and by a command. One dead letter of each is there, and the keyring's key is changed meanwhile. Once

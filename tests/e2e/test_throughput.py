@@ -6,9 +6,12 @@ import json
 from collections import Counter
 
 import psutil
+import pytest
 
 from tests.worlds.relay.stage import Stage
 from tests.worlds.waiting import eventually
+
+pytestmark = pytest.mark.slow
 
 TOPIC = "orders"
 COUNT = 20_000

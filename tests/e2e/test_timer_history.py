@@ -10,6 +10,8 @@ from datetime import timedelta
 from itertools import count
 from typing import Any
 
+import pytest
+
 from relay.client import Delivery, Nack, Reject, RelayClient, SyncRelayClient, TimerEvent, TimerStanding
 from relay.core.partitions import partition_number
 from tests.worlds.relay.processes import Relay, command
@@ -114,6 +116,7 @@ async def _is(client: RelayClient, wanted: TimerStanding) -> bool:
     return await standing(client, ID) is wanted
 
 
+@pytest.mark.slow
 async def test_through_moves(stage: Stage) -> None:
     """A timer is followed through all partitions that it was in, and so is its dead letter."""
     relay = stage.relay(settings={"RELAY_NAME": "orders-a", **QUICK})

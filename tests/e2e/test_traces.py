@@ -243,6 +243,7 @@ def test_a_chain_within_one_trace(stage: Stage, collector: Collector) -> None:
     assert not first.failed
 
 
+@pytest.mark.slow
 def test_a_collector_that_is_away(stage: Stage) -> None:
     """Timers flow, the log stays readable, and the relay stops without waiting for the collector."""
     away: Mapping[str, str] = {

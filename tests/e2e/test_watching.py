@@ -18,6 +18,8 @@ from tests.worlds.relay.processes import ROOT, Relay, environment
 from tests.worlds.relay.stage import Stage
 from tests.worlds.waiting import until
 
+pytestmark = pytest.mark.slow
+
 WATCHED = {
     ("list", "t"): "a",
     ("history", "t", "a"): "scheduled",

@@ -9,10 +9,11 @@ from chaos.rows import SHORT, SHORT_RATE, SHORT_TIMERS, row
 from chaos.run import run
 from tests.chaos import in_long
 
+pytestmark = pytest.mark.slow
+
 SEED = 29
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", ["relay", *in_long(SHORT.keys() - {"relay"})])
 def test_a_row_in_short(name: str) -> None:

@@ -22,6 +22,8 @@ from tests.worlds.relay.processes import Process, Relay, environment, free_addre
 from tests.worlds.relay.stage import Stage
 from tests.worlds.waiting import eventually
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = """
 import os
 

@@ -10,6 +10,8 @@ import pytest
 
 from tests.worlds.relay.processes import environment
 
+pytestmark = pytest.mark.slow
+
 APPLICATION = """
 from relay.client import Delivery, RelayClient, SyncRelayClient
 

@@ -13,10 +13,11 @@ from tests.ghosts.rounds import Rounds
 from tests.ghosts.scene import HASTY, Scene
 from tests.ghosts.stories import PATIENT, STORIES, Story, answered
 
+pytestmark = pytest.mark.slow
+
 ROUNDS = count(2, 400)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("story", STORIES, ids=[story.name for story in STORIES])
 def test_an_open_outcome_is_told_when_it_is_over(scene: Scene, story: type[Story]) -> None:

@@ -18,7 +18,7 @@ from tests.hostile.targets import INTERNALS
 from tests.web.described import Reply, reply
 from tests.worlds.relay.processes import Relay
 
-pytestmark = GROUP
+pytestmark = [pytest.mark.slow, GROUP]
 
 INPUTS = 60
 

@@ -79,6 +79,7 @@ def ended(channel: Any, method: MethodDescriptor, raw: bytes) -> tuple[grpc.Stat
     return grpc.StatusCode.OK, ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.full_name)
 def test_every_method_answers_damaged_messages(
     relay: Relay, channel: grpc.Channel, method: MethodDescriptor

@@ -9,6 +9,8 @@ import pytest
 from tests.hostile.mutation import damaged
 from tests.hostile.targets import TARGETS
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_a_parser_takes_or_refuses(name: str) -> None:

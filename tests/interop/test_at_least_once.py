@@ -105,6 +105,7 @@ async def test_a_failure_at_a_relay_does_not_wait_for_the_lease(pair: Neighbours
     assert (first.attempt, second.attempt) == (1, 2)
 
 
+@pytest.mark.slow
 async def test_a_handler_that_always_fails(pair: Neighbours, worker: Side) -> None:
     """It is called for ever, on neither side is there a last attempt; a refusal ends it."""
 
@@ -234,6 +235,7 @@ async def test_a_handler_that_outlives_its_lease_at_the_peer(pair: Neighbours, a
             await until(lambda: empty(pair))
 
 
+@pytest.mark.slow
 async def test_a_handler_that_outlives_its_lease_at_a_relay(pair: Neighbours, another: Side) -> None:
     """Its lease is renewed: nobody else has the timer, for as long as the handler works."""
     hold = anyio.Event()

@@ -31,7 +31,7 @@ from tests.worlds.cluster.cluster import Cluster as Nodes
 from tests.worlds.relay.processes import Process, Relay, command
 from tests.worlds.waiting import eventually
 
-pytestmark = pytest.mark.checkout
+pytestmark = [pytest.mark.slow, pytest.mark.checkout]
 
 PASSWORD = "p@ss/w:rd%41#é"
 """With everything in it that a URL would have to encode."""

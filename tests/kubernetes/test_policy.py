@@ -33,6 +33,7 @@ def findings(place: Path, *options: str | Path) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 def test_trivy_finds_nothing(tmp_path: Path) -> None:
     """In all that is rendered and in the Dockerfile; what is ignored is still found without the list."""
     for name, docs in everything("helm4").items():

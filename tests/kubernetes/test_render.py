@@ -71,6 +71,7 @@ def all_docs() -> dict[str, list[Doc]]:
     return everything("helm4")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", HELMS)
 def test_lint(version: str) -> None:
     for path in CI:
@@ -81,10 +82,12 @@ def test_lint(version: str) -> None:
     assert ran.code == 0, ran.out + ran.err
 
 
+@pytest.mark.slow
 def test_both_helms_render_the_same(all_docs: dict[str, list[Doc]]) -> None:
     assert everything("helm3") == all_docs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_object_is_valid(version: str, all_docs: dict[str, list[Doc]], tmp_path: Path) -> None:
     """Strictly: no field that the API does not know. Objects of other APIs have tests of their own."""

@@ -31,6 +31,7 @@ def test_the_schema_refuses(case: dict[str, Any]) -> None:
         assert ran.err.strip().splitlines()[1:] == ["relay:", f"- {case[version]}"], version
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("values", "message"), TEMPLATES, ids=[said for _, said in TEMPLATES])
 def test_values_that_contradict_each_other_are_refused(values: dict[str, Any], message: str) -> None:
     for version in HELMS:

@@ -8,7 +8,12 @@ from tests.languages import reminders
 from tests.languages.toolchains import BUF, GO_EXAMPLE, alone, built, conformance, go, go_run
 from tests.worlds.relay.stage import Stage
 
-pytestmark = [pytest.mark.checkout, pytest.mark.timeout(2000), pytest.mark.xdist_group("go")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.checkout,
+    pytest.mark.timeout(2000),
+    pytest.mark.xdist_group("go"),
+]
 
 PROGRAM = str(GO_EXAMPLE / "bin" / "reminders")
 

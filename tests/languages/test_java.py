@@ -10,7 +10,12 @@ from tests.languages import reminders
 from tests.languages.toolchains import JAVA_EXAMPLE, SPARED, alone, conformance, java, maven_run
 from tests.worlds.relay.stage import Stage
 
-pytestmark = [pytest.mark.checkout, pytest.mark.timeout(2000), pytest.mark.xdist_group("java")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.checkout,
+    pytest.mark.timeout(2000),
+    pytest.mark.xdist_group("java"),
+]
 
 STARTS_FAST = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m")
 

@@ -12,7 +12,12 @@ from tests.languages import reminders
 from tests.languages.toolchains import SPARED, TYPESCRIPT_EXAMPLE, alone, conformance, npm_run
 from tests.worlds.relay.stage import Stage
 
-pytestmark = [pytest.mark.checkout, pytest.mark.timeout(2000), pytest.mark.xdist_group("typescript")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.checkout,
+    pytest.mark.timeout(2000),
+    pytest.mark.xdist_group("typescript"),
+]
 
 PROGRAM = TYPESCRIPT_EXAMPLE / "dist" / "main.js"
 

@@ -199,6 +199,7 @@ held: set[Scenario] = set()
 """Scenarios that this worker has seen to pass on the scripts as they are: many have several breaks."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BREAKS)
 async def test_a_broken_line_is_noticed(name: str, valkey: RunningServer, keyspace: Keyspace) -> None:
     """Each scenario passes on the scripts as they are and fails on the broken ones."""

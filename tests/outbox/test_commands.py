@@ -29,6 +29,7 @@ def said(*arguments: str, code: int = 0) -> str:
     return ended.output
 
 
+@pytest.mark.slow
 def test_a_new_database(server: Postgres) -> None:
     """What it lacks is said; `migrate` may be repeated, and takes what SQLAlchemy calls the database."""
     with psycopg.connect(server.url(), autocommit=True) as connection:
@@ -95,6 +96,7 @@ def test_a_server_that_vanishes_is_known_to_be_lost() -> None:
     assert int(str(read["connect_timeout"])) > 0
 
 
+@pytest.mark.slow
 @BOTH
 def test_a_mover_as_a_process(desk: Desk) -> None:
     """It is woken by a commit, shows what waits and what was refused, hears of what people do about refused

@@ -24,6 +24,8 @@ from tests.worlds.relay.processes import Process, Relay
 from tests.worlds.relay.stage import Stage, staged
 from tests.worlds.waiting import eventually
 
+pytestmark = pytest.mark.slow
+
 ROUNDS = chaos.count(1, 29)
 """The number of times that each place of the application, the mover and the handler is met, and that each
 server is killed: 14 kills a round, so 29 rounds make 406. A round kills a server at one of three places."""
@@ -185,7 +187,6 @@ def small_shop(desk: FileDesk) -> Iterator[Shop]:
         yield FileShop(stage, FileDesk(desk.database, desk.connection, stage, desk.topic))
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(chaos.count(600, 10_800))
 def test_each_committed_order_has_one_effect(shop: Shop) -> None:
     """No committed order lacks its timer, none that was rolled back has one, and no effect happens twice."""

@@ -84,6 +84,7 @@ def is_lost(mover: OutboxMover) -> OutboxMover:
     return mover
 
 
+@pytest.mark.slow
 @BOTH
 async def test_a_row_that_is_handed_over_twice_is_one_occurrence(desk: Desk) -> None:
     """Its delivery is under way when the second mover comes: it keeps its lease, and the handler is called
@@ -169,6 +170,7 @@ async def test_a_topic_that_the_policy_does_not_give(desk: Desk, tmp_path: Path)
         desk.stage._processes.remove(relay)
 
 
+@pytest.mark.slow
 async def test_a_row_that_no_relay_takes_in_a_message(desk: Desk) -> None:
     """The relay refuses the whole call before it reads it: that holds up no other row, nor the mover."""
     desk.write(desk.new("a"), desk.new("large", b"x" * (17 << 20)), desk.new("b"))

@@ -9,6 +9,8 @@ from time import monotonic
 from typing import Any
 from unittest.mock import patch
 
+import pytest
+
 from relay.client import RelayClient
 from relay.outbox import cancel, handing_over, schedule
 from relay.outbox.handing_over import HandedOver, OutboxRow
@@ -98,6 +100,7 @@ async def test_a_mover_that_lost_its_lane(desk: Desk) -> None:
             await mover.database.close()
 
 
+@pytest.mark.slow
 @BOTH
 async def test_a_call_of_a_dead_mover_comes_too_late(desk: Desk) -> None:
     """A mover dies while its Schedule hangs between its relay and Redis. Another one moves the row, and the

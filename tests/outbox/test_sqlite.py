@@ -301,6 +301,7 @@ print(asyncio.run(database_at(f"sqlite:///{path}").status()).waiting)
 """
 
 
+@pytest.mark.slow
 def test_djangos_orm(desk: FileDesk, tmp_path: Path) -> None:
     """In a transaction of its, which creates the tables as well; psycopg is not there."""
     path = tmp_path / "django.db"

@@ -158,6 +158,7 @@ async def test_what_is_refused_at_once(desk: Desk) -> None:
     assert desk.rows() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("column", "value"),
     [

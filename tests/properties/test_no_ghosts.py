@@ -118,6 +118,7 @@ def test_no_ghost_among_deliveries(
     assert found.steps > RUNS * STEPS_PER_RUN / 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("late", DELIVERIES)
 @pytest.mark.parametrize("source", SOURCES, ids=lambda each: each.__name__)
 def test_late_deliveries_are_caught(

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from tests.keyspace import Keyspace
     from tests.servers import RunningServer
 
+pytestmark = pytest.mark.slow
+
 RUNS = count(60, 1_000)
 """The suite takes the same interleavings each time; `make chaos` takes others, and more of them."""
 
@@ -40,7 +42,6 @@ def run(
     return search(world, server, topic, options, *breaks, start=start).steps
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("keep", [0, 1_000_000], ids=["bare", "journal"])
 def test_the_promises_hold(valkey: RunningServer, keyspace: Keyspace, keep: int) -> None:

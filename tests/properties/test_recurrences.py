@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     from tests.keyspace import Keyspace
     from tests.servers import RunningServer
 
+pytestmark = pytest.mark.slow
+
 RUNS = count(40, 1_000)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_each_instant_has_one_occurrence_or_one_reason(valkey: RunningServer, keyspace: Keyspace) -> None:
     options = settings(SEARCH, max_examples=RUNS)
@@ -28,7 +29,6 @@ def test_each_instant_has_one_occurrence_or_one_reason(valkey: RunningServer, ke
     assert found.steps > RUNS * STEPS_PER_RUN / 10
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [

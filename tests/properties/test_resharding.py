@@ -35,6 +35,8 @@ from tests.servers import start_server
 from tests.settlements import end_of
 from tests.worlds.scripts.asking import N1, NOW
 
+pytestmark = pytest.mark.slow
+
 R = TypeVar("R")
 
 RUNS = count(300, 30_000)
@@ -84,7 +86,6 @@ def seams(nodes: Nodes, bug: Bug | None = None, journals: Journals = NO_JOURNALS
     return [Seam(nodes.url, timeout=60.0, texts=texts, journals=journals) for _ in range(PROCESSES)]
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("journals", [NO_JOURNALS, JOURNALS], ids=["plain", "journal"])
 def test_what_callers_hear(nodes: Nodes, journals: Journals) -> None:
@@ -103,7 +104,6 @@ def test_what_callers_hear(nodes: Nodes, journals: Journals) -> None:
     assert met >= wanted, wanted - met
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", [*(name for name in BUGS if name not in LATE), *in_long(LATE)])
 def test_a_protocol_that_does_not_hold(nodes: Nodes, name: str) -> None:
     """The search finds what is wrong with it."""

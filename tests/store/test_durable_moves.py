@@ -26,6 +26,8 @@ from tests.worlds.cluster.faults import at_once
 from tests.worlds.replicated import EVERYSEC
 from tests.worlds.waiting import PATIENCE, until
 
+pytestmark = pytest.mark.slow
+
 FSYNC = Durability(fsync=True)
 
 
