@@ -8,9 +8,12 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 from anyio.to_thread import run_sync
+from redis.exceptions import TryAgainError
 
-from relay.core.errors import StoreUnavailable
+from relay.core.errors import GivenUp, StoreUnavailable
 from relay.store.server.blocking import BlockingServer
+from relay.store.server.cluster import redirects
+from relay.store.server.cluster.slot_map import SlotMap
 from relay.store.server.server import Server
 from tests.store.fake import bulk, serving
 
@@ -111,6 +114,29 @@ async def test_nodes_that_send_a_call_to_and_fro() -> None:
         with pytest.raises(StoreUnavailable, match=r"could not take the call in time"):
             await server.ask("GET", "k")
     assert fake.calls < 30
+
+
+@pytest.mark.parametrize(("seconds", "least"), [(4.0, 0.5), (0.4, 0.1)])
+def test_a_last_try_has_time_for_its_answer(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, least: float
+) -> None:
+    """A busy node, asked in the last instant, would be taken for one that is away."""
+    now = 100.0
+    monkeypatch.setattr(redirects, "monotonic", lambda: now)
+    deadline, tries = now + seconds, []
+    way = redirects.Way(SlotMap([], {}, lambda: None), [])
+    way.sends_on(TryAgainError())
+
+    def until_it_is_given_up() -> None:
+        nonlocal now
+        while True:
+            now += way.wait(deadline)
+            tries.append(deadline - now)
+
+    with pytest.raises(GivenUp):
+        until_it_is_given_up()
+    assert len(tries) > 3
+    assert least <= tries[-1] < least + redirects.LONGEST_WAIT
 
 
 async def test_looks_are_few() -> None:

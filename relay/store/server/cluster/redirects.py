@@ -23,6 +23,11 @@ from relay.store.server.scripts import Argument
 FIRST_WAIT, LONGEST_WAIT = 0.01, 0.2
 """Seconds between two tries of a call that the Cluster can't take at present: doubled each time."""
 
+LEAST, SHARE = 0.5, 0.25
+"""What a try must have left of its call's time: seconds, or this share of a shorter time. A node that is well
+may take longer to answer than the instant that would be left for a last try, and would be taken for one that
+is away."""
+
 AT_ONCE = 5
 """Redirects that are followed without a wait: nodes that disagree may send a call to and fro."""
 
@@ -46,6 +51,7 @@ class Way:  # see 0081 and 0085
         """Whether the call has to say ASKING there."""
         self.refusal: RedisError | None = None
         """The last one."""
+        self._began = monotonic()
         self._followed = 0
         self._wait = FIRST_WAIT
 
@@ -59,9 +65,9 @@ class Way:  # see 0081 and 0085
 
     def wait(self, deadline: float) -> float:
         """The seconds to wait until the next try. Raises the error of a call whose time is over if that would
-        come after `deadline` (monotonic seconds): `GivenUp` if the node is well and the slot on its way,
-        otherwise `StoreUnavailable`."""
-        if monotonic() + self._wait >= deadline:
+        come too late for `deadline` (monotonic seconds): `GivenUp` if the node is well and the slot on its
+        way, otherwise `StoreUnavailable`."""
+        if monotonic() + self._wait >= deadline - min(LEAST, (deadline - self._began) * SHARE):
             kind = GivenUp if isinstance(self.refusal, MOVING) else StoreUnavailable
             raise kind(f"the Cluster could not take the call in time: {self.refusal}") from self.refusal
         if self._slot is not None and isinstance(self.refusal, MOVING):
