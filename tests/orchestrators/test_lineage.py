@@ -14,7 +14,7 @@ from tests.orchestrators.world import python
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.checkout
+pytestmark = [pytest.mark.checkout, pytest.mark.slow]  # with a client that make test-all installs
 
 READ = """
 import json
