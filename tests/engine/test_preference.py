@@ -73,6 +73,7 @@ async def doomed(world: World) -> AsyncIterator[tuple[Engine, anyio.CancelScope]
         tasks.cancel_scope.cancel()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("relays", "partitions"), [(2, 8), (3, 8), (10, 16), (10, 4)])
 async def test_the_partitions_are_shared_out(world: World, relays: int, partitions: int) -> None:
     """Each is polled first by one relay; in a steady state of four timers a second and partition hardly a

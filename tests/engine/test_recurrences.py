@@ -229,6 +229,7 @@ def slow(number: int) -> Rule:
     return Rule(rrule=f"FREQ=MONTHLY;COUNT={95_000 - number}", zone="Europe/Berlin")
 
 
+@pytest.mark.slow
 async def test_rules_that_take_long_leave_the_loop_alone(kept: Scene) -> None:
     """Where they are put, shown, ticked, filled in, and computed by other time zones."""
     gaps: list[float] = []

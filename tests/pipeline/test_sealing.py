@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from tests.pipeline.cold_world import ColdWorld
     from tests.servers import RunningServer
 
+pytestmark = pytest.mark.slow
+
 MARK = "confidential-0x5ea1ed"
 DUE = datetime(2090, 1, 1, tzinfo=UTC)
 HOUR = 3600 * SECOND

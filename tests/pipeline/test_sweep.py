@@ -39,6 +39,7 @@ def test_what_is_due_soon_is_loaded(world: ColdWorld) -> None:
     assert world.live()["z"] == LATER
 
 
+@pytest.mark.slow
 def test_the_latest_version_counts(world: ColdWorld) -> None:
     """A timer that was moved, to an earlier hour, the same, or a later one; and one that was cancelled."""
     world.write(
@@ -54,6 +55,7 @@ def test_the_latest_version_counts(world: ColdWorld) -> None:
     assert world.live() == {"late": LATER}, "what moved away from a later hour does not come back with it"
 
 
+@pytest.mark.slow
 def test_an_older_version_that_comes_late(world: ColdWorld) -> None:
     """Its writer was slow: the newer one was swept and delivered, or lives; the old one changes neither."""
     old = world.version()
@@ -77,6 +79,7 @@ def test_a_timer_is_in_one_place(world: ColdWorld) -> None:
     assert world.whole()
 
 
+@pytest.mark.slow
 def test_rows_of_an_unfinished_write_wait(world: ColdWorld) -> None:
     """Its writer may be about to retire what a sweep would load. When it is silent for long, the sweep
     finishes it: then a timer that lived goes, and the row comes."""
@@ -90,6 +93,7 @@ def test_rows_of_an_unfinished_write_wait(world: ColdWorld) -> None:
     assert world.payload_of("a") == "new"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("step", "behind"),
     [
