@@ -18,7 +18,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     one_worker(items, Path(__file__).parent)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def daemon() -> Iterator[Relay]:
     with one_relay() as relay:
         yield relay

@@ -13,7 +13,7 @@ GROUP = pytest.mark.xdist_group("hostile")
 """The tests with the relay below: one worker has them."""
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def relay() -> Iterator[Relay]:
     """At its end it is still well, and its log has neither an exception nor an error in it."""
     with staged(Stage) as stage:

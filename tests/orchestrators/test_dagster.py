@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.checkout, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
+@pytest.mark.chaos
 def test_an_asset_has_each_days_timers(valkey: RunningServer, keyspace: Keyspace, tmp_path: Path) -> None:
     """Accepted and rejected rows are its metadata, by field. A threshold that is not met fails its check."""
     keyspace.allow("*reminders*")
@@ -40,7 +41,7 @@ def test_an_asset_has_each_days_timers(valkey: RunningServer, keyspace: Keyspace
     assert live(valkey, "reminders").keys() == {"a", "b"}
 
 
-@pytest.mark.chaos  # by the same commands as Airflow's, of which each takes a session
+@pytest.mark.chaos
 def test_what_is_retried(valkey: RunningServer, tmp_path: Path) -> None:
     """What the same command would meet again is not, and a Redis that is away is."""
     days = run("in_dagster.py", tmp_path, valkey.url, (DOWN, ABSENT))

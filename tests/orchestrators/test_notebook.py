@@ -32,6 +32,7 @@ def test_it_is_kept_without_results() -> None:
     assert text == json.dumps(found, indent=1, ensure_ascii=False) + "\n", "as Jupyter writes it"
 
 
+@pytest.mark.chaos
 def test_it_goes_from_a_csv_file_to_an_audit(stage: Stage, tmp_path: Path) -> None:
     """Timers of the past: they fall due as they are loaded, and nobody waits for them."""
     settings = {

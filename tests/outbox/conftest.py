@@ -26,7 +26,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     one_worker(items, Path(__file__).parent)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def server() -> Iterator[Postgres]:
     """Its database `template` has the tables."""
     with postgres() as server:
@@ -51,7 +51,7 @@ def database(server: Postgres) -> Iterator[str]:
         connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def shared_stage() -> Iterator[Stage]:
     with staged(Stage) as stage:
         stage.relay(settings={"RELAY_TOPICS__full__MAX_WAITING": "1"})

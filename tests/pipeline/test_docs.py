@@ -25,8 +25,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.checkout]
 
 OURS = pages.run_by(__file__)
 PAGES = sorted({block.page for block in OURS})
-LONG = {"docs/how-to/pipeline-audit.md"}
-"""Pages whose commands take minutes: audits, and what is made of them."""
+LONG = {"docs/how-to/cold-store.md", "docs/how-to/pipeline-audit.md"}
+"""Pages whose commands take minutes: sweeps and audits, and what is made of them."""
 
 
 @pytest.mark.parametrize("page", [*(page for page in PAGES if page not in LONG), *in_long(sorted(LONG))])

@@ -160,6 +160,7 @@ LONG = ["/" * 90, "é" * 128, "x" * 250, "定时器" * 28, "a/b c=d"]
 """Names that no folder could have."""
 
 
+@pytest.mark.chaos
 def test_topics_that_no_folder_can_be_called(
     spark: SparkSession, valkey: RunningServer, keyspace: Keyspace, tmp_path: Path
 ) -> None:

@@ -157,6 +157,7 @@ LATER_MESSAGES = [
 ]
 
 
+@pytest.mark.chaos
 def test_a_driver_that_dies_between_a_load_and_its_checkpoint(
     job: Job, object_store: ObjectStore, server: RunningServer
 ) -> None:

@@ -18,6 +18,7 @@ from pyspark.java_gateway import launch_gateway
 from relay.pipeline.cold.sweep_options import Swept
 from relay.pipeline.spark.redis_target import Target
 from relay.pipeline.spark.session import DRIVER_MEMORY
+from tests.chaos import count
 from tests.ghosts.slow_line import SlowLine
 from tests.pipeline.cold_world import HOUR, LATE, ColdWorld
 from tests.pipeline.small_jvm import QUICK
@@ -105,7 +106,7 @@ def test_a_driver_that_is_killed_again_and_again(
     relay = stage.relay()
     producer = stage.producer(relay)
     world.write_many(COUNT, DUE, late=f"id % 2 = 0 and id >= {COUNT // 2}")
-    for instant in ("planning", "staging", "staged"):
+    for instant in ("planning", "staging", "staged")[count(short=2, long=0) :]:
         doomed.sweep(instant)
         assert world.cold.table.optimize(), "files are rewritten beside the plan"
 
@@ -136,6 +137,7 @@ def test_a_driver_that_is_killed_again_and_again(
     assert world.whole()
 
 
+@pytest.mark.chaos
 @pytest.mark.timeout(1800)
 def test_a_worker_and_redis_are_killed(spark: SparkSession, stage: Stage, world: ColdWorld) -> None:
     """While batches are loaded: the sweep fails, and a later one finishes it; what has ended meanwhile stays

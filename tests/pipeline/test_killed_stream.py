@@ -27,6 +27,7 @@ HALF = COUNT // 2
 RATE = "1000"
 
 
+@pytest.mark.chaos
 @pytest.mark.timeout(1800)
 def test_a_stream_that_is_killed_and_started_again(spark: SparkSession, stage: Stage, tmp_path: Path) -> None:
     """A batch has two files, a topic in each. Half of the timers are due as they arrive. The second half of

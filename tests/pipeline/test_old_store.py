@@ -145,6 +145,7 @@ def test_two_stores_move_into_one(old: Old, tmp_path: Path) -> None:
     assert old.world.sweep(horizon=None, silent=0).loaded == 4
 
 
+@pytest.mark.chaos
 def test_a_move_into_a_store_that_is_in_use(old: Old) -> None:
     """What is there is newer, and wins; nothing is left behind."""
     old.world.write([("rests", SOON), ("other", SOON)])
@@ -169,6 +170,7 @@ def test_a_move_that_is_killed_before_it_settles(old: Old, monkeypatch: pytest.M
     assert [write.topics for write in old.world.cold.state().unsettled] == [{old.world.topic: 3}]
 
 
+@pytest.mark.chaos
 def test_a_sweep_that_was_not_finished(old: Old) -> None:
     """What it has loaded is known to its release alone."""
     old.plan(3, "sweep", None)

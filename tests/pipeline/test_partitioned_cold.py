@@ -18,6 +18,7 @@ from relay.pipeline.spark.redis_target import TopicRules
 from relay.pipeline.spark.session import configured
 from relay.store.bulk import layouts
 from relay.store.bulk.sweeping import Loading
+from tests.chaos import in_long
 from tests.pipeline.cold_world import HOUR, OPTIONS, ColdWorld
 from tests.pipeline.laid_out import LaidOut, laid_out
 
@@ -107,7 +108,7 @@ def test_a_killed_sweep_goes_on(world: ColdWorld, parts: LaidOut) -> None:
     parts.assert_at_home(IDS[300:])
 
 
-@pytest.mark.parametrize("step", ["stage", "load", "finalise"])
+@pytest.mark.parametrize("step", ["load", *in_long(["stage", "finalise"])])
 def test_a_move_waits_for_a_sweep(world: ColdWorld, parts: LaidOut, step: str) -> None:
     """It is refused for as long as marks are there; a sweep that was killed holds it up as well."""
     world.write(ROWS)
@@ -138,7 +139,7 @@ def test_a_sweep_waits_for_a_move(world: ColdWorld, parts: LaidOut) -> None:
     parts.assert_at_home(IDS)
 
 
-@pytest.mark.parametrize("count", [1, 8])
+@pytest.mark.parametrize("count", [8, *in_long([1])])
 def test_a_move_that_begins_as_a_sweep_does(
     world: ColdWorld, valkey: RunningServer, keyspace: Keyspace, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
@@ -211,8 +212,8 @@ def test_a_timer_is_in_one_place(world: ColdWorld, parts: LaidOut) -> None:
     assert not world.raw.keys(f"timers_retiring:{world.topic}*")
 
 
-@pytest.mark.parametrize("count", [1, 8])
-@pytest.mark.parametrize("factor", [2, 0.5])
+@pytest.mark.parametrize("count", [8, *in_long([1])])
+@pytest.mark.parametrize("factor", [2, *in_long([0.5])])
 def test_a_topic_moves_while_rows_are_retired(
     world: ColdWorld,
     valkey: RunningServer,
@@ -238,7 +239,7 @@ def test_a_topic_moves_while_rows_are_retired(
         parts.assert_at_home(IDS[600:])
 
 
-@pytest.mark.parametrize("towards", [16, 4])
+@pytest.mark.parametrize("towards", [16, *in_long([4])])
 def test_a_worker_whose_topic_moves(world: ColdWorld, parts: LaidOut, towards: int) -> None:
     """The race: a worker has looked at the layout, and the topic moves between two of its batches. It says
     that it was kept from retiring, so that the write begins again; and what is left lives."""
