@@ -137,9 +137,9 @@ bench-pipeline: .venv-pipeline/stamp ## The pipeline beside the raw server, into
 	@$(SPARK)/python -m bench.pipeline $(BENCH)
 
 .PHONY: chaos
-chaos: .venv/stamp-test .venv-pipeline/classes.jsa ## The long forms: more kills, other interleavings, all breaks (an hour), and `faults`
+chaos: .venv/stamp-test .venv-pipeline/classes.jsa .venv-orchestrators/stamp ## The long forms: more kills, other interleavings, all breaks (hours), and `faults`
 	@RELAY_TEST_CHAOS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist=loadgroup --timeout=1800 -m 'slow or chaos' $(PYTEST)
-	@RELAY_TEST_CHAOS=1 $(SPARK)/python -m pytest --timeout=1800 -m 'slow or chaos' tests/pipeline
+	@RELAY_TEST_CHAOS=1 $(SPARK)/python -m pytest --timeout=1800 -m 'slow or chaos' tests/orchestrators tests/pipeline
 	@$(MAKE) --no-print-directory faults
 
 # The rows of docs/reliability.md, which `chaos` plays among the rest. `make faults FAULTS='--row failover'` plays one.
