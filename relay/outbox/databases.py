@@ -47,9 +47,10 @@ def spelling_of(where: Async | Blocking) -> Spelling:
 def create(connection: Blocking) -> None:
     """Create what is missing: tables, lanes, and in PostgreSQL the trigger that notifies movers.
 
-    `connection` is one of SQLAlchemy, and all is in its transaction: in a migration of Alembic
-    `create(op.get_bind())`. For SQLite it may be one of sqlite3 or a cursor of Django's, too; commit
-    afterwards. It may be called again, and by several at once. Raises `UnsupportedDatabase`.
+    `connection` is one of SQLAlchemy, and in PostgreSQL all is in its transaction: in a migration of Alembic
+    `create(op.get_bind())`. For SQLite it may be one of sqlite3 or a cursor of Django's, too. Commit
+    afterwards: Python commits tables of SQLite by itself, and not their lanes, without which movers refuse to
+    begin. It may be called again, and by several at once. Raises `UnsupportedDatabase`.
     """
     if _known(connection) == sqlite.DIALECT:
         create_in_sqlite(lambda statement: execute(connection, statement, [{}]))

@@ -33,7 +33,17 @@ class DatabaseAway(DatabaseFailure):
 
 
 class OutboxMissing(DatabaseFailure):
-    """The database has no tables of the outbox."""
+    """The database has no tables of the outbox, or not all of its lanes."""
+
+
+def require_lanes(there: int) -> None:
+    """Raise `OutboxMissing` unless all lanes are there.
+
+    Tables may come without them, by `create_all` of SQLAlchemy or by a `create` that was not committed:
+    applications would write rows, and no mover would find a lane to take them from.
+    """
+    if there < LANES:
+        raise OutboxMissing(f"relay_outbox_lanes has {there} of {LANES} lanes; run relay outbox migrate")
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from relay.client import CallError, RelayClient
 from relay.outbox import writing
 from relay.outbox.handing_over import HandedOver
 from relay.outbox.mover import OutboxMover
-from relay.outbox.ports import DatabaseAway
+from relay.outbox.ports import DatabaseAway, OutboxMissing
 from tests.outbox.desk import BOTH, HOUR, Desk
 from tests.servers import free_port
 from tests.worlds.waiting import until
@@ -71,6 +71,21 @@ async def test_a_delay_counts_from_the_row(desk: Desk) -> None:
     assert b is not None
     assert 1800 - 1 <= a.due_time.timestamp() - before <= 1800 + 60
     assert b.due_time.timestamp() - before <= 60
+
+
+@BOTH
+async def test_tables_without_their_lanes(desk: Desk) -> None:
+    """As SQLAlchemy's `create_all` leaves them: rows are written, and no mover would ever find them."""
+    desk.connection.execute("DELETE FROM relay_outbox_lanes")
+    desk.write(desk.new("a"))
+    async with desk.client() as client:
+        mover = desk.mover(client)
+        with pytest.raises(OutboxMissing, match="0 of 64 lanes; run relay outbox migrate"):
+            await mover.step()
+        await mover.database.close()
+        await mover.database.migrate()
+        await desk.drained(mover)
+    assert desk.timers().keys() == {"a"}
 
 
 def is_lost(mover: OutboxMover) -> OutboxMover:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+from sqlalchemy.orm import Session
 from typer.testing import CliRunner
 
+from relay import outbox
 from relay.cli.commands import app
 from relay.client import RelayClient
 from tests.docs import pages
@@ -76,6 +80,7 @@ async def test_the_application_on_sqlite(desk: FileDesk, monkeypatch: pytest.Mon
     await clear(desk)
     async with RelayClient() as client:
         one, two = shop.place_order(), shop.place_order()
+        nothing_is_left_of_what_is_rolled_back(shop, desk)
         shop.pay(two)
         desk.connection.execute(STATEMENTS[1])
         await desk.drained(desk.mover(client))
@@ -85,6 +90,36 @@ async def test_the_application_on_sqlite(desk: FileDesk, monkeypatch: pytest.Mon
     assert desk.connection.execute("SELECT order_id FROM reminders").fetchall() == [(one,)]
     shop.engine.dispose()
     await clear(desk)
+
+
+def nothing_is_left_of_what_is_rolled_back(shop: Any, desk: Desk) -> None:
+    """A savepoint comes before all else that is written; and what was read can't change any more."""
+    before, timer = len(desk.rows()), desk.new("never", topic="reminders")
+
+    def by_sqlalchemy() -> None:
+        with Session(shop.engine) as session, session.begin():
+            with session.begin_nested():
+                outbox.schedule(session, timer)
+            raise ZeroDivisionError
+
+    def by_sqlite3() -> None:
+        with shop.transaction() as connection:
+            connection.execute("SAVEPOINT one")
+            outbox.schedule(connection, timer)
+            connection.execute("RELEASE one")
+            raise ZeroDivisionError
+
+    for fails in (by_sqlalchemy, by_sqlite3):
+        with pytest.raises(ZeroDivisionError):
+            fails()
+    assert len(desk.rows()) == before
+    for begun in (shop.engine.begin(), shop.transaction()):
+        with (
+            begun,
+            closing(sqlite3.connect("shop.db", timeout=0)) as other,
+            pytest.raises(sqlite3.OperationalError, match="database is locked"),
+        ):
+            outbox.schedule(other, timer)
 
 
 async def remind_twice(shop: Any, order: int) -> None:

@@ -209,6 +209,10 @@ async def test_what_the_checks_refuse(desk: FileDesk) -> None:
         ("payload", f"zeroblob({(64 << 20) + 1})"),
         ("headers", f"hex(zeroblob({1 << 19})) || 'a'"),
         ("occurrence", "'a'"),
+        ("occurrence", "CAST(CAST(hex(zeroblob(16)) AS BLOB) || x'00' AS TEXT)"),
+        ("again_at", "'later'"),
+        ("refused_at", "'yesterday'"),
+        ("reason", "x'00'"),
         ("action", "'pause'"),
     ):
         columns = {"action": "'cancel'", "topic": "'a'", "timer_id": "'b'", column: value}
@@ -216,6 +220,15 @@ async def test_what_the_checks_refuse(desk: FileDesk) -> None:
         with pytest.raises(sqlite3.IntegrityError, match="constraint failed"):
             desk.connection.execute(f"INSERT INTO relay_outbox ({names}) VALUES ({values})")
     assert desk.rows() == []
+
+
+@pytest.mark.parametrize("form", ["{}-reminder", "reminder-of-order-{}", "{}", "{}/confirmation/2026"])
+async def test_timers_of_all_kinds_of_ids_are_in_many_lanes(desk: FileDesk, form: str) -> None:
+    """One lane would have one mover, and one call in vain would hold up all."""
+    desk.write(*(desk.new(form.format(number)) for number in range(3_000, 3_640)))
+    found = desk.connection.execute("SELECT count(*) FROM relay_outbox GROUP BY lane").fetchall()
+    assert len(found) >= 32
+    assert max(rows for (rows,) in found) < 2 * 640 / 32
 
 
 async def test_what_no_mover_can_read(desk: FileDesk) -> None:

@@ -18,7 +18,7 @@ from psycopg.rows import class_row
 
 from relay.client.errors import InvalidArgument
 from relay.outbox.handing_over import HandedOver, OutboxRow
-from relay.outbox.ports import DatabaseAway, DatabaseFailure, OutboxMissing
+from relay.outbox.ports import DatabaseAway, DatabaseFailure, OutboxMissing, require_lanes
 from relay.outbox.postgres import statements
 from relay.outbox.postgres.intents import SPELLING
 from relay.outbox.postgres.tables import CHANNEL, create_in_postgres
@@ -44,12 +44,17 @@ class PostgresOutbox:
         self._conninfo = conninfo(rest)
         self._connection: AsyncConnection[Any] | None = None
         self._listens = False
+        self._has_lanes = False
 
     async def take(self, *, holder: UUID, lease: timedelta, most: int) -> list[int]:
         """Hold lanes that have rows."""
         asked = {"holder": holder, "lease": lease, "most": most}
         with failures():
             connection = await self.connected()
+            if not self._has_lanes:
+                there = await (await connection.execute(statements.LANES_THERE)).fetchone()
+                require_lanes(there[0] if there else 0)
+                self._has_lanes = True
             found = await (await connection.execute(statements.TAKE, asked)).fetchall()
         return [lane for (lane,) in found]
 
@@ -159,7 +164,7 @@ class PostgresOutbox:
     async def close(self) -> None:
         """Close the connection."""
         connection, self._connection = self._connection, None
-        self._listens = False
+        self._listens = self._has_lanes = False
         if connection is not None:
             await connection.close()
 

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from relay.client.errors import InvalidArgument
 from relay.outbox.handing_over import HandedOver, OutboxRow
+from relay.outbox.ports import require_lanes
 from relay.outbox.sqlite import statements
 from relay.outbox.sqlite.intents import SPELLING
 from relay.outbox.sqlite.reading import outbox_row, refused_row
@@ -40,6 +41,7 @@ class SqliteOutbox:
             raise InvalidArgument(f"database: is not the path of a file alone; {wanted}", field="database")
         self._thread = SqliteThread(path)
         self._version: int | None = None
+        self._has_lanes = False
 
     async def take(self, *, holder: UUID, lease: timedelta, most: int) -> list[int]:
         """Hold lanes. An idle mover takes no lock: it looks before it asks for one."""
@@ -49,6 +51,10 @@ class SqliteOutbox:
             return [lane for (lane,) in connection.execute(statements.FREE_LANES, asked)]
 
         def take(connection: sqlite3.Connection) -> list[int]:
+            if not self._has_lanes:
+                (there,) = connection.execute(statements.LANES_THERE).fetchone()
+                require_lanes(there)
+                self._has_lanes = True
             if not free(connection):
                 return []
             with immediate(connection):
@@ -159,5 +165,5 @@ class SqliteOutbox:
 
     async def close(self) -> None:
         """Close the connection."""
-        self._version = None
+        self._version, self._has_lanes = None, False
         await self._thread.close()

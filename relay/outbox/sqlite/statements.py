@@ -28,6 +28,9 @@ ORDER BY held_until LIMIT :most
 """Find lanes that have rows and no holder; those that were not held for longest come first. One that was
 given back is free whatever its instant says: the clock may have been set back since."""
 
+LANES_THERE = "SELECT count(*) FROM relay_outbox_lanes"
+"""Count the lanes, free or not."""
+
 HOLD_LANE = "UPDATE relay_outbox_lanes SET holder = :holder, held_until = :until WHERE lane = :lane"
 """Hold a lane."""
 
@@ -81,7 +84,7 @@ SELECT
   count(*) FILTER (WHERE refused_at IS NULL AND NOT blocked) AS waiting,
   count(*) FILTER (WHERE refused_at IS NULL AND blocked) AS blocked,
   count(*) FILTER (WHERE refused_at IS NOT NULL) AS refused,
-  coalesce(:now - min(written_at) FILTER (WHERE refused_at IS NULL AND NOT blocked), 0.0) AS lag
+  max(coalesce(:now - min(written_at) FILTER (WHERE refused_at IS NULL AND NOT blocked), 0.0), 0.0) AS lag
 FROM standing
 """
 """Count the rows that wait, those that wait behind a refused one, and those that are refused."""

@@ -34,11 +34,15 @@ OLDEST = (3, 35)
 _NOW = "((julianday('now') - 2440587.5) * 86400.0)"
 _LONGEST = 10_000 * 366 * 86_400
 
-_DIGITS = " + ".join(
-    f"{factor} * coalesce(unicode(substr(timer_id, {-place}, 1)), 0)"
-    for place, factor in ((1, 1), (2, 10), (3, 100))
+_FACTORS = {
+    place: pow(37, abs(place), LANES) * (1 if place < 0 else 2) for place in (*range(1, 17), *range(-16, 0))
+}
+_HASH = " + ".join(
+    f"{factor} * coalesce(unicode(substr(timer_id, {place}, 1)), 0)" for place, factor in _FACTORS.items()
 )
-"""SQLite has no hash. The last characters of an id differ most, be it a number or a UUID."""
+"""SQLite has no hash. Ids differ at their end or at their beginning, be they UUIDs or numbers with a word
+before or behind. The factors of the end are odd and those of the beginning are not, so that a character of a
+short id, which is in both, counts: numbers are spread over 32 lanes at least."""
 
 sqlite_metadata = MetaData()
 """The tables `relay_outbox`, `relay_outbox_lanes` and `relay_inbox`."""
@@ -66,14 +70,12 @@ ROWS = Table(
     Column(
         "lane",
         Integer,
-        Computed(f"(length(topic) + {_DIGITS}) & {LANES - 1}", persisted=True),
+        Computed(f"(length(topic) + {_HASH}) & {LANES - 1}", persisted=True),
         nullable=False,
     ),
     Column("action", Text, nullable=False),
     Column("topic", Text, nullable=False),
     Column("timer_id", Text, nullable=False),
-    Column("payload", LargeBinary, nullable=False, server_default=text("(x'')")),
-    Column("headers", Text, nullable=False, server_default=text("'{}'")),
     Column("content_type", Text, nullable=False, server_default=text("''")),
     Column("due_time", REAL),
     Column("delay", REAL),
@@ -85,16 +87,23 @@ ROWS = Table(
     Column("again_at", REAL),
     Column("refused_at", REAL),
     Column("reason", Text),
+    # Last of all: SQLite reads what stands before a column to get there, and a payload may have megabytes.
+    Column("headers", Text, nullable=False, server_default=text("'{}'")),
+    Column("payload", LargeBinary, nullable=False, server_default=text("(x'')")),
     # What a mover could not read, such as a payload of 1 GB or an instant behind the year 9999. What a check
     # can't say, such as that headers are JSON, a mover refuses; see `relay.outbox.sqlite.reading`.
     _checked(
         "occurrence",
-        "typeof(occurrence) = 'text' AND length(occurrence) = 32 AND occurrence NOT GLOB '*[^0-9a-f]*'",
+        # A text ends at a NUL for length and GLOB, and a blob does not.
+        "typeof(occurrence) = 'text' AND length(occurrence) = 32 AND occurrence NOT GLOB '*[^0-9a-f]*' "
+        "AND length(CAST(occurrence AS BLOB)) = 32",
     ),
     *(_text(name) for name in ("topic", "timer_id", "content_type", "seal_with")),
     _text("headers", 1 << 20),
     _checked("payload", f"typeof(payload) = 'blob' AND length(payload) <= {64 << 20}"),
-    *(_number(name, 0, LAST) for name in ("due_time", "expire_time", "written_at")),
+    *(_number(name, 0, LAST) for name in ("due_time", "expire_time", "written_at", "refused_at")),
+    _checked("again_at", "again_at IS NULL OR typeof(again_at) IN ('real', 'integer')"),
+    _checked("reason", "reason IS NULL OR typeof(reason) = 'text'"),
     *(_number(name, -_LONGEST, _LONGEST) for name in ("delay", "expire_after", "spread")),
     _checked("action", "action IN ('schedule', 'move', 'cancel')"),
     # Race    A mover stands between the relay's OK and the deletion of its row. Another one has deleted the
