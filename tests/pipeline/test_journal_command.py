@@ -46,6 +46,7 @@ main()
 """The command, whose second batch stands still when a part of its rows is in a file."""
 
 
+@pytest.mark.chaos
 @pytest.mark.timeout(900)
 def test_sigterm_is_an_orderly_end(
     spark: SparkSession, valkey: RunningServer, keyspace: Keyspace, tmp_path: Path

@@ -68,6 +68,7 @@ def old(spark: SparkSession, tmp_path: Path) -> Path:
     return tmp_path / "old"
 
 
+@pytest.mark.chaos
 def test_it_comes_over_whole(
     spark: SparkSession, old: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
