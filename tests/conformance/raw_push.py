@@ -25,6 +25,10 @@ RECEIPT = (("relay-receipt", "1"),)
 Context = Any
 
 
+LATE = {"fails-late-calls": grpc.StatusCode.INTERNAL, "receives-late-calls": grpc.StatusCode.UNAVAILABLE}
+"""Faults of calls that come behind SIGTERM, and how those end. Without a receipt UNAVAILABLE is none."""
+
+
 class RawPush:
     """See `ClientUnderTest`. `nothing` is no fault; `no-health`, `no-batch` and `no-push` are none either."""
 
@@ -67,7 +71,7 @@ class RawPush:
         self.handler.stopping = True
         if self.fault != "says-nothing":
             self.health.stopped.set()
-        if self.fault == "fails-late-calls":
+        if self.fault in LATE:
             await self.handler.late.wait()  # otherwise the call that comes late may find no server
         if self.fault != "leaves-at-once":
             await self.handler.idle.wait()
@@ -118,15 +122,24 @@ class Handler(base.TimerHandlerServicer):
         self.late = asyncio.Event()
         self.occurrences: set[str] = set()
 
-    async def Deliver(self, request: pb.TimerHandlerDeliverRequest, context: Context) -> Any:
+    async def refuse(self, request: pb.TimerHandlerDeliverRequest, context: Context) -> None:
+        """End a call that no handler is to have."""
         one = request.delivery
         if self.fault == "strict-fields" and (len(UnknownFieldSet(request)) or len(UnknownFieldSet(one))):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "an unknown field")
         if one.topic != self.client.topic and self.fault != "any-topic":
+            if self.fault == "receipt-first":
+                await context.send_initial_metadata(RECEIPT)
             await context.abort(grpc.StatusCode.UNIMPLEMENTED, "no handler")
-        if self.stopping and self.fault == "fails-late-calls":
+        if self.stopping and self.fault in LATE:
             self.late.set()
-            await context.abort(grpc.StatusCode.INTERNAL, "it stops")
+            if self.fault == "receives-late-calls":
+                await context.send_initial_metadata(RECEIPT)
+            await context.abort(LATE[self.fault], "it stops")
+
+    async def Deliver(self, request: pb.TimerHandlerDeliverRequest, context: Context) -> Any:
+        one = request.delivery
+        await self.refuse(request, context)
         if self.fault == "once" and one.occurrence_id in self.occurrences:
             return pb.TimerHandlerDeliverResponse()
         self.occurrences.add(one.occurrence_id)

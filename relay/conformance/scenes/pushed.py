@@ -48,7 +48,10 @@ async def push_content(stage: Stage) -> None:
     await stage.settled(dialled.deliver(large), large, pb.OUTCOME_ACK)
 
 
-@scene(SECTION, "A timer of a topic without a handler is answered UNIMPLEMENTED, or refused in a batch.")
+@scene(
+    SECTION,
+    "A timer of a topic without a handler is answered UNIMPLEMENTED, or refused in a batch: no receipt.",
+)
 async def push_unknown_topic(stage: Stage) -> None:
     dialled = await stage.pushed()
     one, other = delivery("ack", topic=ELSEWHERE), delivery("ack", topic=ELSEWHERE)
@@ -56,6 +59,8 @@ async def push_unknown_topic(stage: Stage) -> None:
         await _ended(stage, call)
         if each.token not in call.refused and call.code is not grpc.StatusCode.UNIMPLEMENTED:
             raise Broken(f"{call.ended}, and the client has no handler for the topic")
+        if each.token in call.received:
+            raise Broken("a receipt came, which makes it an attempt, and the client has no handler")
     known = delivery("ack")
     await stage.settled(dialled.deliver(known), known, pb.OUTCOME_ACK)
 
@@ -159,9 +164,10 @@ async def _ended(stage: Stage, call: CallOfClient) -> None:
 
 def _is_lost(call: CallOfClient, one: pb.Delivery) -> bool:
     """Whether a call counts as an attempt, and no handler had it."""
-    if said := call.outcomes.get(one.token):
-        return said.outcome != pb.OUTCOME_REJECT and call.code is not grpc.StatusCode.UNAVAILABLE
-    return one.token in call.received
+    said = call.outcomes.get(one.token)
+    handled = said is not None and said.outcome == pb.OUTCOME_REJECT
+    refused = said is None or call.code is grpc.StatusCode.UNAVAILABLE
+    return not handled and (one.token in call.received or not refused)
 
 
 @scene(

@@ -106,8 +106,11 @@ public final class Push {
     responses.onCompleted();
   }
 
-  /** A delivery's receipt is the initial metadata, sent before its handler starts. */
-  private static final class Receipts implements ServerInterceptor {
+  /**
+   * A delivery's receipt is the initial metadata, sent before its handler starts. A topic without a handler has none: it is
+   * no attempt.
+   */
+  private final class Receipts implements ServerInterceptor {
     @Override
     public <Q, A> ServerCall.Listener<Q> interceptCall(
         ServerCall<Q, A> call, Metadata headers, ServerCallHandler<Q, A> next) {
@@ -117,11 +120,23 @@ public final class Push {
             public void sendHeaders(Metadata sentAlready) {}
           };
       return new SimpleForwardingServerCallListener<>(next.startCall(received, headers)) {
+        private boolean isKnown;
+
+        @Override
+        public void onMessage(Q request) {
+          isKnown =
+              request instanceof TimerHandlerDeliverRequest deliver
+                  && topics.contains(deliver.getDelivery().getTopic());
+          super.onMessage(request);
+        }
+
         @Override
         public void onHalfClose() {
-          Metadata receipt = new Metadata();
-          receipt.put(RECEIPT, "1");
-          call.sendHeaders(receipt);
+          if (isKnown) {
+            Metadata receipt = new Metadata();
+            receipt.put(RECEIPT, "1");
+            call.sendHeaders(receipt);
+          }
           super.onHalfClose();
         }
       };
