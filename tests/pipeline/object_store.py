@@ -86,11 +86,17 @@ class ObjectStore:
 
     @property
     def hadoop(self) -> dict[str, str]:
-        """The options that the docs name, for a session."""
+        """The options that the docs name, for a session.
+
+        Race    A call is held at a gate while a second driver, on a busy machine, takes more than S3A's 60
+        seconds to commit. S3A would make the held call again, and that one is not held.
+        """
         return {
             "fs.s3a.endpoint": self.url,
             "fs.s3a.endpoint.region": REGION,
             "fs.s3a.path.style.access": "true",
+            "fs.s3a.connection.request.timeout": "20m",
+            "fs.s3a.connection.timeout": "20m",
         }
 
     @property
