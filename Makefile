@@ -55,7 +55,7 @@ demo-secure: .venv/stamp-dev ## The same among strangers: TLS, three callers, a 
 
 .PHONY: test
 test: CHOSEN := -m 'not slow'
-test: checked-suite ## What a change must pass: check, and the suite without what is marked slow, in ten minutes
+test: checked-suite ## What a change must pass: check, and the suite without what is marked slow
 
 .PHONY: test-all
 test-all: MORE_TOOLS := .venv-orchestrators/stamp
