@@ -59,7 +59,8 @@ test: checked-suite ## What a change must pass: check, and the suite without wha
 
 .PHONY: test-all
 test-all: MORE_TOOLS := .venv-orchestrators/stamp
-test-all: checked-suite wheel-test ## What CI runs, an hour: check, the whole suite, and what a wheel may lack on the built wheel
+test-all: checked-suite ## What CI runs, an hour: check, the whole suite, and what a wheel may lack on the built wheel
+	@$(MAKE) --no-print-directory wheel-test
 
 # Tools are fetched while the checks compute. Suite and pipeline's tests each leave a part of two cores idle.
 .PHONY: checked-suite

@@ -49,8 +49,8 @@ def create(connection: Blocking) -> None:
 
     `connection` is one of SQLAlchemy, and in PostgreSQL all is in its transaction: in a migration of Alembic
     `create(op.get_bind())`. For SQLite it may be one of sqlite3 or a cursor of Django's, too. Commit
-    afterwards: Python commits tables of SQLite by itself, and not their lanes, without which movers refuse to
-    begin. It may be called again, and by several at once. Raises `UnsupportedDatabase`.
+    afterwards: Python's sqlite3 commits the tables by itself, but not their lanes, and movers refuse an
+    outbox without lanes. It may be called again, and by several at once. Raises `UnsupportedDatabase`.
     """
     if _known(connection) == sqlite.DIALECT:
         create_in_sqlite(lambda statement: execute(connection, statement, [{}]))

@@ -36,11 +36,15 @@ class OutboxMissing(DatabaseFailure):
     """The database has no tables of the outbox, or not all of its lanes."""
 
 
+LANES_THERE = "SELECT count(*) FROM relay_outbox_lanes"
+"""Counts the lanes, free or not, for `require_lanes`."""
+
+
 def require_lanes(there: int) -> None:
     """Raise `OutboxMissing` unless all lanes are there.
 
-    Tables may come without them, by `create_all` of SQLAlchemy or by a `create` that was not committed:
-    applications would write rows, and no mover would find a lane to take them from.
+    SQLAlchemy's `create_all`, or a `create` that was not committed, leaves tables without lanes. Applications
+    would write rows there, and no mover would ever take them.
     """
     if there < LANES:
         raise OutboxMissing(f"relay_outbox_lanes has {there} of {LANES} lanes; run relay outbox migrate")

@@ -26,7 +26,8 @@ Context = Any
 
 
 LATE = {"fails-late-calls": grpc.StatusCode.INTERNAL, "receives-late-calls": grpc.StatusCode.UNAVAILABLE}
-"""Faults of calls that come behind SIGTERM, and how those end. Without a receipt UNAVAILABLE is none."""
+"""The status with which each fault ends a call that arrives after SIGTERM. UNAVAILABLE is a fault only after
+a receipt."""
 
 
 class RawPush:

@@ -50,8 +50,8 @@ def connected(database: str) -> Iterator[Any]:
     """A connection with a transaction, which the block commits; in SQLite it begins with its lock."""
     if database.startswith("sqlite:///"):
         path = database.removeprefix("sqlite:///")
-        file = sqlite3.connect(path, timeout=60, isolation_level="IMMEDIATE")
-        with contextlib.closing(file), file:
+        with contextlib.closing(sqlite3.connect(path, timeout=60)) as file, file:
+            file.execute("BEGIN IMMEDIATE")
             yield file
     else:
         with psycopg.connect(database) as connection:

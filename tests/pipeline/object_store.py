@@ -15,6 +15,8 @@ import boto3  # type: ignore[import-untyped]
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import make_server
 
+from tests.pipeline.small_jvm import options
+
 BUCKET = "timers"
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "relay", "AWS_SECRET_ACCESS_KEY": "secret"}
 REGION = "us-east-1"
@@ -86,10 +88,10 @@ class ObjectStore:
 
     @property
     def hadoop(self) -> dict[str, str]:
-        """The options that the docs name, for a session.
+        """The options that the docs name, for a session, and patience.
 
-        Race    A call is held at a gate while a second driver, on a busy machine, takes more than S3A's 60
-        seconds to commit. S3A would make the held call again, and that one is not held.
+        Race    A test holds a call at a gate until a second driver has committed. On a busy machine that
+        takes longer than the 60 seconds after which S3A repeats the call, and the gate holds only the first.
         """
         return {
             "fs.s3a.endpoint": self.url,
@@ -102,8 +104,7 @@ class ObjectStore:
     @property
     def conf(self) -> list[str]:
         """The same for a command."""
-        named = (f"spark.hadoop.{name}={value}" for name, value in self.hadoop.items())
-        return [part for each in named for part in ("--conf", each)]
+        return options({f"spark.hadoop.{name}": value for name, value in self.hadoop.items()})
 
     @property
     def rust(self) -> dict[str, str]:

@@ -165,9 +165,11 @@ async def _ended(stage: Stage, call: CallOfClient) -> None:
 def _is_lost(call: CallOfClient, one: pb.Delivery) -> bool:
     """Whether a call counts as an attempt, and no handler had it."""
     said = call.outcomes.get(one.token)
-    handled = said is not None and said.outcome == pb.OUTCOME_REJECT
-    refused = said is None or call.code is grpc.StatusCode.UNAVAILABLE
-    return not handled and (one.token in call.received or not refused)
+    if said is not None and said.outcome == pb.OUTCOME_REJECT:
+        return False  # the handler did as asked
+    if said is not None and call.code is not grpc.StatusCode.UNAVAILABLE:
+        return True
+    return one.token in call.received
 
 
 @scene(

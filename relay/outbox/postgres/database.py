@@ -18,7 +18,7 @@ from psycopg.rows import class_row
 
 from relay.client.errors import InvalidArgument
 from relay.outbox.handing_over import HandedOver, OutboxRow
-from relay.outbox.ports import DatabaseAway, DatabaseFailure, OutboxMissing, require_lanes
+from relay.outbox.ports import LANES_THERE, DatabaseAway, DatabaseFailure, OutboxMissing, require_lanes
 from relay.outbox.postgres import statements
 from relay.outbox.postgres.intents import SPELLING
 from relay.outbox.postgres.tables import CHANNEL, create_in_postgres
@@ -52,8 +52,8 @@ class PostgresOutbox:
         with failures():
             connection = await self.connected()
             if not self._has_lanes:
-                there = await (await connection.execute(statements.LANES_THERE)).fetchone()
-                require_lanes(there[0] if there else 0)
+                ((there,),) = await (await connection.execute(LANES_THERE)).fetchall()
+                require_lanes(there)
                 self._has_lanes = True
             found = await (await connection.execute(statements.TAKE, asked)).fetchall()
         return [lane for (lane,) in found]

@@ -15,9 +15,6 @@ Race    A row's pause ends while the rows are read. A clock that went on would l
 timer's next one through, so all rows are held against one instant.
 """
 
-LANES_THERE = "SELECT count(*) FROM relay_outbox_lanes"
-"""Count the lanes, free or not."""
-
 TAKE = f"""
 WITH free AS MATERIALIZED (
   SELECT lane FROM relay_outbox_lanes AS lanes

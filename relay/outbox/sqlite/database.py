@@ -11,7 +11,7 @@ from uuid import UUID
 
 from relay.client.errors import InvalidArgument
 from relay.outbox.handing_over import HandedOver, OutboxRow
-from relay.outbox.ports import require_lanes
+from relay.outbox.ports import LANES_THERE, require_lanes
 from relay.outbox.sqlite import statements
 from relay.outbox.sqlite.intents import SPELLING
 from relay.outbox.sqlite.reading import outbox_row, refused_row
@@ -52,7 +52,7 @@ class SqliteOutbox:
 
         def take(connection: sqlite3.Connection) -> list[int]:
             if not self._has_lanes:
-                (there,) = connection.execute(statements.LANES_THERE).fetchone()
+                (there,) = connection.execute(LANES_THERE).fetchone()
                 require_lanes(there)
                 self._has_lanes = True
             if not free(connection):

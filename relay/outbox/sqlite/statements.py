@@ -28,9 +28,6 @@ ORDER BY held_until LIMIT :most
 """Find lanes that have rows and no holder; those that were not held for longest come first. One that was
 given back is free whatever its instant says: the clock may have been set back since."""
 
-LANES_THERE = "SELECT count(*) FROM relay_outbox_lanes"
-"""Count the lanes, free or not."""
-
 HOLD_LANE = "UPDATE relay_outbox_lanes SET holder = :holder, held_until = :until WHERE lane = :lane"
 """Hold a lane."""
 

@@ -40,9 +40,9 @@ _FACTORS = {
 _HASH = " + ".join(
     f"{factor} * coalesce(unicode(substr(timer_id, {place}, 1)), 0)" for place, factor in _FACTORS.items()
 )
-"""SQLite has no hash. Ids differ at their end or at their beginning, be they UUIDs or numbers with a word
-before or behind. The factors of the end are odd and those of the beginning are not, so that a character of a
-short id, which is in both, counts: numbers are spread over 32 lanes at least."""
+"""SQLite has no hash function. Ids differ near their beginning or near their end: a UUID, or a number with a
+word before or after it. Factors at the end are odd and those at the beginning are even: a short id has each
+character in both, and the sum of its two factors stays odd. Consecutive numbers reach at least 32 lanes."""
 
 sqlite_metadata = MetaData()
 """The tables `relay_outbox`, `relay_outbox_lanes` and `relay_inbox`."""
@@ -87,14 +87,14 @@ ROWS = Table(
     Column("again_at", REAL),
     Column("refused_at", REAL),
     Column("reason", Text),
-    # Last of all: SQLite reads what stands before a column to get there, and a payload may have megabytes.
+    # Large columns come last: SQLite reads the columns before the one it wants, and payloads have megabytes.
     Column("headers", Text, nullable=False, server_default=text("'{}'")),
     Column("payload", LargeBinary, nullable=False, server_default=text("(x'')")),
     # What a mover could not read, such as a payload of 1 GB or an instant behind the year 9999. What a check
     # can't say, such as that headers are JSON, a mover refuses; see `relay.outbox.sqlite.reading`.
     _checked(
         "occurrence",
-        # A text ends at a NUL for length and GLOB, and a blob does not.
+        # length and GLOB stop at a NUL in a text; the length of a blob counts all of it.
         "typeof(occurrence) = 'text' AND length(occurrence) = 32 AND occurrence NOT GLOB '*[^0-9a-f]*' "
         "AND length(CAST(occurrence AS BLOB)) = 32",
     ),

@@ -28,7 +28,6 @@ from relay.pipeline.audit import people as audit_people
 from relay.pipeline.audit import presence
 from relay.pipeline.audit import spread as audit_spread
 from relay.pipeline.audit import tables as audit_tables
-from relay.pipeline.audit.people import PeopleDid
 from relay.pipeline.audit.verdicts import VERDICT_COLUMNS, VERDICTS, Judged, judge, overall, row_of
 from relay.pipeline.jobs import snapshot as snapshot_job
 from relay.pipeline.jobs.job import Bar, Summary
@@ -251,7 +250,7 @@ class _Run:
     def _table(self, name: str) -> DataFrame:
         return self.spark.read.format("delta").load(self.files.at(name))
 
-    def _report(self, summary: Summary, verdicts: list[Judged], people: PeopleDid) -> None:
+    def _report(self, summary: Summary, verdicts: list[Judged], people: audit_people.PeopleDid) -> None:
         """Write the page, last of all."""
         told = [dict(zip(VERDICT_COLUMNS, row_of(each), strict=True)) for each in verdicts]
         facts = summary.facts

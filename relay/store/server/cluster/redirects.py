@@ -24,9 +24,9 @@ FIRST_WAIT, LONGEST_WAIT = 0.01, 0.2
 """Seconds between two tries of a call that the Cluster can't take at present: doubled each time."""
 
 LEAST, SHARE = 0.5, 0.25
-"""What a try must have left of its call's time: seconds, or this share of a shorter time. A node that is well
-may take longer to answer than the instant that would be left for a last try, and would be taken for one that
-is away."""
+"""No try begins with less of its call's time left: `LEAST` seconds, or `SHARE` of the whole time if that is
+less. A node that is well but busy can't answer in the last instant, and would be taken for one that is
+away."""
 
 AT_ONCE = 5
 """Redirects that are followed without a wait: nodes that disagree may send a call to and fro."""
