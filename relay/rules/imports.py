@@ -26,6 +26,8 @@ class Imported:
     recurrences: list[dict[str, Any]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     """What was not carried over, with the line or the name that it stands at."""
+    _numbers: dict[str, int] = field(default_factory=dict, repr=False)
+    """The last number behind each id that is taken: a thousand lines may run one command."""
 
     def add(self, place: str, recurrence: dict[str, Any]) -> None:
         """Take a recurrence whose rule is right, under an id of its own; otherwise warn."""
@@ -40,18 +42,18 @@ class Imported:
         except UnicodeEncodeError:
             self.warnings.append(f"{place}: left out: it has half a character; give valid Unicode text")
             return
-        wanted, taken = recurrence["id"], {each["id"] for each in self.recurrences}
-        number = 2
-        while recurrence["id"] in taken:
-            recurrence["id"] = f"{wanted}-{number}"
-            number += 1
+        wanted = recurrence["id"]
+        while recurrence["id"] in self._numbers:
+            self._numbers[wanted] += 1
+            recurrence["id"] = f"{wanted}-{self._numbers[wanted]}"
+        self._numbers[recurrence["id"]] = 1
         self.recurrences.append(recurrence)
 
 
 # ----------------------------------------------------------------- crontab
 
-_SETTING = re.compile(r"\s*(\w+)\s*=\s*(.*?)\s*")
-_RANDOM = re.compile(r"(^|[\s,])\d*-?\d*~")
+# Nothing here may try a place twice: a line may be as long as who sent it likes.
+_SETTING = re.compile(r"\s*(\w+)\s*=(.*)", re.DOTALL)
 
 
 def read_crontab(text: str, *, topic: str = "", zone: str = "", system: bool = False) -> Imported:
@@ -66,7 +68,7 @@ def read_crontab(text: str, *, topic: str = "", zone: str = "", system: bool = F
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         if (found := _SETTING.fullmatch(line)) and not line.lstrip().startswith(("*", "@")):
-            name, value = found[1], found[2].strip("\"'")
+            name, value = found[1], found[2].strip().strip("\"'")
             if name == "CRON_TZ":
                 zone = value
             else:
@@ -90,7 +92,7 @@ def _read_line(read: Imported, place: str, line: str, topic: str, zone: str, *, 
             f"{place}: left out: @reboot is not an instant; schedule a timer where it starts"
         )
         return
-    if _RANDOM.search(cron):
+    if "~" in cron:
         read.warnings.append(
             f"{place}: left out: {cron!r} draws a time at random; write one, and give it jitter"
         )

@@ -164,7 +164,6 @@ TARGETS: dict[str, tuple[Any, ...]] = {
         (),
         (b"\n", b"%", b"\\%", b"CRON_TZ=", b"~", b"#"),
         500,
-        5.0,
     ),
     "celerybeat": (_celerybeat, _BEAT, (InvalidField,), _BEAT_WORDS, 1_000, 5.0),
 }
