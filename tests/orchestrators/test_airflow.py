@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tests.keyspace import Keyspace
     from tests.servers import RunningServer
 
-pytestmark = [pytest.mark.checkout, pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.checkout, pytest.mark.chaos, pytest.mark.timeout(1800)]
 
 
 def test_a_dag_loads_each_days_file(valkey: RunningServer, keyspace: Keyspace, tmp_path: Path) -> None:
@@ -38,7 +38,6 @@ def test_a_dag_loads_each_days_file(valkey: RunningServer, keyspace: Keyspace, t
     assert (days["killed"], days["timed out"]) == ([-15], -15)
 
 
-@pytest.mark.chaos
 def test_what_is_retried(valkey: RunningServer, tmp_path: Path) -> None:
     """What the same command would meet again is not, and a Redis that is away is."""
     days = run("in_airflow.py", tmp_path, valkey.url, (DOWN, ABSENT))

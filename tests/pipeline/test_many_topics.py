@@ -196,7 +196,7 @@ def test_two_sweeps_of_different_topics(worlds: list[ColdWorld]) -> None:
 def test_many_topics_in_one_sweep(world: ColdWorld, keyspace: Keyspace) -> None:
     """Of 50 timers each over a year, in 80 files: they are merged by themselves, and one sweep of a month. A
     few writes make the files of many, for each write takes seconds."""
-    topics, writes, parts = count(200, 1000), 8, 10
+    topics, writes, parts = count(80, 1000), 8, 10
     keyspace.allow(f"*{world.topic}*")
     head = envelope.encode(b"", {}, "").hex()
     apart = {"spark.sql.adaptive.enabled": "false", "spark.sql.shuffle.partitions": str(parts)}

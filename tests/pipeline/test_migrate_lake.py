@@ -118,6 +118,7 @@ def test_a_difference_is_told(spark: SparkSession, old: Path, tmp_path: Path) ->
     assert [problem.partition(" differs")[0] for problem in problems] == ["topic 'a'", "topic 'c'"]
 
 
+@pytest.mark.chaos
 def test_what_can_not_be_moved(spark: SparkSession, old: Path, tmp_path: Path) -> None:
     """No lake, a log with a hole, a target with rows; and no job stores into an old lake."""
     with pytest.raises(InvalidField, match="no whole log"):

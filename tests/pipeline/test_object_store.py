@@ -132,6 +132,7 @@ def test_two_drivers_lose_no_commit_and_one_is_killed(
     assert world.whole()
 
 
+@pytest.mark.chaos
 def test_the_store_is_slow_answers_are_lost_and_credentials_expire(
     world: ColdWorld, store: ObjectStore, spark: SparkSession
 ) -> None:

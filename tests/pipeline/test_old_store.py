@@ -19,7 +19,6 @@ from relay.pipeline.cold.table import Table
 from relay.pipeline.jobs import migrate_cold
 from relay.pipeline.jobs.migrate_cold import MigrateCold
 from relay.pipeline.spark.files import Files
-from tests.chaos import in_long
 from tests.pipeline.cold_world import HOUR, ColdWorld
 
 if TYPE_CHECKING:
@@ -104,10 +103,9 @@ def test_what_rests_is_moved(old: Old) -> None:
     assert [world.payload_of(name) for name in ("rests", "again")] == ["of 1", "of 3"]
 
 
-@pytest.mark.parametrize(
-    "killed", [(ColdStore, "commit"), *in_long([(Table, "append"), (ColdStore, "settle")])]
-)
-@pytest.mark.parametrize("behind", [False, *in_long([True])], ids=["before", "behind"])
+@pytest.mark.chaos
+@pytest.mark.parametrize("killed", [(ColdStore, "commit"), (Table, "append"), (ColdStore, "settle")])
+@pytest.mark.parametrize("behind", [False, True], ids=["before", "behind"])
 def test_a_move_that_is_killed(
     old: Old, monkeypatch: pytest.MonkeyPatch, killed: tuple[type, str], behind: bool
 ) -> None:

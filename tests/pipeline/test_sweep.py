@@ -13,6 +13,7 @@ from relay.pipeline.cold.store import ColdStore
 from relay.pipeline.cold.sweep_options import Swept
 from relay.pipeline.cold.table import Table
 from relay.pipeline.cold.topic_marks import SweepBusy
+from tests.chaos import in_long
 from tests.pipeline.cold_world import HOUR, ColdWorld
 
 if TYPE_CHECKING:
@@ -97,13 +98,12 @@ def test_rows_of_an_unfinished_write_wait(world: ColdWorld) -> None:
 @pytest.mark.parametrize(
     ("step", "behind"),
     [
-        ((Table, "append"), False),
-        ((Table, "append"), True),
-        ((ColdStore, "commit"), True),
-        ((ColdStore, "settle"), False),
-        ((ColdStore, "settle"), True),
+        pytest.param((Table, "append"), False, id="begun", marks=pytest.mark.chaos),
+        pytest.param((Table, "append"), True, id="appended", marks=pytest.mark.chaos),
+        pytest.param((ColdStore, "commit"), True, id="committed"),
+        pytest.param((ColdStore, "settle"), False, id="retired", marks=pytest.mark.chaos),
+        pytest.param((ColdStore, "settle"), True, id="settled"),
     ],
-    ids=["begun", "appended", "committed", "retired", "settled"],
 )
 def test_a_writer_that_is_killed(
     world: ColdWorld, monkeypatch: pytest.MonkeyPatch, step: tuple[type, str], behind: bool
@@ -144,7 +144,9 @@ def test_another_sweep_is_under_way(world: ColdWorld) -> None:
     assert first.run().loaded == 1
 
 
-@pytest.mark.parametrize("lost", ["removed", "told otherwise", "of other columns", "of the first release"])
+@pytest.mark.parametrize(
+    "lost", ["removed", *in_long(["told otherwise", "of other columns", "of the first release"])]
+)
 def test_staged_rows_that_are_gone(world: ColdWorld, monkeypatch: pytest.MonkeyPatch, lost: str) -> None:
     """A sweep was killed while it loaded. Somebody removed what it had staged, or another release had staged
     it: the next one plans anew, and what was delivered meanwhile does not come back."""
@@ -176,7 +178,7 @@ def test_staged_rows_that_are_gone(world: ColdWorld, monkeypatch: pytest.MonkeyP
     assert world.whole()
 
 
-@pytest.mark.parametrize("name", ["a/b c=d%20:é*?#", "__HIVE_DEFAULT_PARTITION__"])
+@pytest.mark.parametrize("name", ["a/b c=d%20:é*?#", *in_long(["__HIVE_DEFAULT_PARTITION__"])])
 def test_an_odd_topic_and_odd_ids(
     spark: SparkSession, valkey: RunningServer, tmp_path: Path, keyspace: Keyspace, name: str
 ) -> None:

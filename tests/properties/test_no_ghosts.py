@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tests.keyspace import Keyspace
     from tests.servers import RunningServer
 
-RUNS = count(60, 3_000)
+RUNS = count(25, 3_000)
 UNGUARDED = BREAKS["late calls not refused"]
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
-RUNS = count(60, 1_000)
+RUNS = count(25, 1_000)
 """The suite takes the same interleavings each time; `make chaos` takes others, and more of them."""
 
 

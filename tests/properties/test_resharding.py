@@ -39,7 +39,7 @@ pytestmark = pytest.mark.slow
 
 R = TypeVar("R")
 
-RUNS = count(300, 30_000)
+RUNS = count(120, 30_000)
 """The suite takes the same runs each time; `make chaos` takes others, and more of them."""
 
 TRIES = 2_000
