@@ -10,7 +10,7 @@ from typing import Any
 import asyncpg
 import psycopg
 import pytest
-from sqlalchemy import MetaData, create_engine
+from sqlalchemy import Connection, MetaData, create_engine, event
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
@@ -45,8 +45,14 @@ async def asyncpg_session(desk: Desk, write: Callable[[Any], Awaitable[Any]], co
     await in_session(desk.sqlalchemy_url.replace("psycopg", "asyncpg"), write, commit)
 
 
+async def aiosqlite_session(desk: Desk, write: Callable[[Any], Awaitable[Any]], commit: bool) -> None:
+    await in_session(desk.sqlalchemy_url.replace("sqlite:", "sqlite+aiosqlite:"), write, commit)
+
+
 async def in_session(url: str, write: Callable[[Any], Awaitable[Any]], commit: bool) -> None:
     engine = create_async_engine(url)
+    if engine.dialect.name == "sqlite":
+        event.listen(engine.sync_engine, "begin", begin_with_the_lock)
     async with AsyncSession(engine) as session:
         await write(session)
         await (session.commit() if commit else session.rollback())
@@ -69,6 +75,11 @@ async def plain_async(desk: Desk, write: Callable[[Any], Awaitable[Any]], commit
         for where in (connection, cursor):
             await write(where)
             await (connection.commit() if commit else connection.rollback())
+
+
+def begin_with_the_lock(connection: Connection) -> None:
+    """As the page says for SQLite."""
+    connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
 class OwnConnection(asyncpg.Connection):  # type: ignore[misc]
@@ -94,7 +105,7 @@ async def plain_asyncpg(desk: Desk, write: Callable[[Any], Awaitable[Any]], comm
     [
         *((POSTGRES, way) for way in (sync_session, async_session, asyncpg_session, plain)),
         *((POSTGRES, way) for way in (plain_async, plain_asyncpg)),
-        *((SQLITE, way) for way in (sync_session, plain)),
+        *((SQLITE, way) for way in (sync_session, aiosqlite_session, plain)),
     ],
     indirect=["desk"],
 )
