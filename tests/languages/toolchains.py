@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from relay.conformance.scenes import SCENES
+from tests.chaos import CHAOS
 from tests.e2e.node import NODE, NPM
 from tests.missing import DEBIAN, skip
 from tests.worlds.relay.processes import ROOT
@@ -81,9 +82,9 @@ def npm_run(*words: str) -> str:
     return built(TYPESCRIPT_EXAMPLE, NODE, NPM, *words, path=str(NODE.parent))
 
 
-SPARED = ("push-redelivery", "push-connection", "push-batch", "push-batch-receipts")
-"""Scenes that are not played to examples whose runtimes take most of a second to start. These examples keep
-nothing between calls or connections, and have no batches."""
+SPARED = () if CHAOS else ("push-redelivery", "push-connection", "push-batch", "push-batch-receipts")
+"""Scenes that only `make chaos` plays to examples whose runtimes take most of a second to start. These
+examples keep nothing between calls or connections, and have no batches."""
 
 
 def conformance(client: str, *without: str, patience: float = 60.0) -> subprocess.CompletedProcess[str]:
