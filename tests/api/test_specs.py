@@ -84,6 +84,7 @@ def read(specs: list[TimerSpec], trace: dict[str, str] = TRACED, *, said: OnConf
     return some
 
 
+@pytest.mark.slow
 @settings(max_examples=500)
 @given(st.lists(fine | odd, max_size=6), st.sampled_from(TRACES), st.sampled_from((None, *OnConflict)))
 def test_each_is_what_it_would_be_alone(

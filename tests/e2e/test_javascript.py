@@ -34,7 +34,11 @@ from tests.worlds.relay.processes import CHANNEL, Event, Relay, command
 from tests.worlds.relay.stage import Stage
 from tests.worlds.waiting import eventually
 
-pytestmark = [pytest.mark.checkout, pytest.mark.timeout(300)]  # npm may have to fetch its packages first
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.checkout,
+    pytest.mark.timeout(300),
+]  # npm may have to fetch its packages first
 
 TOPIC = "orders"
 Way = Literal["stream", "push"]
@@ -142,7 +146,6 @@ def test_the_page_s_handler(stage: Stage) -> None:
     assert process.terminate() == 0
 
 
-@pytest.mark.slow
 def test_extend(stage: Stage) -> None:
     """By stream, a handler that EXTENDs outlives delivery_timeout; one that does not is delivered again."""
     duo = Duo(stage, "stream")
@@ -273,7 +276,6 @@ def test_sigterm_bounds_a_slow_handler(stage: Stage) -> None:
     assert stored.attempts == 1
 
 
-@pytest.mark.slow
 def test_sigkill(duo: Duo) -> None:
     """A handler that kills its process comes again as attempt 2; a timer that had not begun as attempt 1."""
     application = duo.set_up(at_once=1)
@@ -304,7 +306,6 @@ def test_relay_restarts(duo: Duo) -> None:
     assert (duo.attempts("before"), duo.attempts("after")) == ([1], [1])
 
 
-@pytest.mark.slow
 def test_relay_dies(duo: Duo) -> None:
     """A relay that is killed: the handler hears of it, and the next relay delivers again as attempt 2."""
     duo.set_up(lease_ttl=8).start()  # which does not run out before the kill
@@ -335,7 +336,6 @@ def test_refused(stage: Stage) -> None:
 # -------------------------------------------------------------- producer
 
 
-@pytest.mark.slow
 def test_producer(stage: Stage) -> None:
     """Delay, due time to the microsecond, replacing, cancelling, and an error that names its field."""
     relay = stage.relay()
@@ -427,7 +427,6 @@ def test_producer_repeats_a_call_only_once_it_cannot_act(stage: Stage) -> None:
 # ------------------------------------------------------------ the scripts
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("way", ["stream", "push"])
 def test_the_scripts_as_the_readme_shows_them(stage: Stage, way: Way) -> None:
     """application.mjs and producer.mjs, over Unix sockets."""

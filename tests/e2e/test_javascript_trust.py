@@ -16,7 +16,11 @@ from tests.worlds.relay.processes import Relay, free_address
 from tests.worlds.relay.stage import Stage
 from tests.worlds.waiting import eventually
 
-pytestmark = [pytest.mark.checkout, pytest.mark.timeout(300)]  # npm may have to fetch its packages first
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.checkout,
+    pytest.mark.timeout(300),
+]  # npm may have to fetch its packages first
 
 POLICY = """
 rules:
@@ -55,7 +59,6 @@ def produce(relay: Relay, *words: str, **shown: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-@pytest.mark.slow
 def test_a_certificate_opens_a_stream(stage: Stage, authority: Authority, tmp_path: Path) -> None:
     """And lets a producer schedule; without it nobody is heard."""
     policy = tmp_path / "policy.yaml"

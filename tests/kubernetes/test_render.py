@@ -105,6 +105,7 @@ def test_every_object_is_valid(version: str, all_docs: dict[str, list[Doc]], tmp
     assert run(tool("kubernetes-validate"), "-k", version, "--strict", bad).code != 0
 
 
+@pytest.mark.slow
 def test_every_pod_is_restricted(all_docs: dict[str, list[Doc]]) -> None:
     """As the restricted Pod Security profile wants it, and somewhat more."""
     seen = 0

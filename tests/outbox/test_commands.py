@@ -154,6 +154,7 @@ def test_a_mover_as_a_process(desk: Desk) -> None:
     assert "secret" not in mover.output()
 
 
+@pytest.mark.slow
 def test_a_mover_that_is_told_to_end_within_a_step(desk: Desk) -> None:
     """A relay has taken its row, and the deletion waits for a lock, as SIGTERM comes. It ends the step, gives
     its lanes back, and begins no other."""

@@ -94,6 +94,7 @@ def test_what_an_audit_counts_can_fail_a_run(
     assert (told["verdict"], code) == ("can't be said", 2), "it lives, and nobody was asked"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("verdict", "late", "wanted"),
     [

@@ -69,6 +69,7 @@ def test_rows_of_one_timer_in_their_order(stream: Stream, orders: str, valkey: R
     assert live(valkey, orders) == {"a": AT[LATER], "known": AT[LATER]}
 
 
+@pytest.mark.slow
 def test_a_batch_that_runs_again(stream: Stream, orders: str, valkey: RunningServer) -> None:
     """The race of a driver that died behind its writes. What came since is neither cancelled nor moved."""
     stream.add(change(orders, None, "a"), change(orders, None, "b"))
@@ -116,6 +117,7 @@ def test_rejects(
     assert list(live(valkey, orders)) == ["d"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run", ["", "spring"])
 def test_a_frame(spark: SparkSession, orders: str, valkey: RunningServer, run: str) -> None:
     """With a run's id, each timer's rows once; without one, each time."""

@@ -119,6 +119,7 @@ def test_other_programs_files(spark: SparkSession, valkey: RunningServer, topic:
     assert payloads(valkey, topic) == {name: each.encode() for name, each in expected.items()}
 
 
+@pytest.mark.slow
 def test_what_postgres_writes(spark: SparkSession, valkey: RunningServer, topic: str, tmp_path: Path) -> None:
     """COPY of a real server, byte for byte."""
     expected: dict[str, str] = {}

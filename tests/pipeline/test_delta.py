@@ -29,6 +29,7 @@ def test_other_engines_read_what_spark_wrote(spark: SparkSession, tmp_path: Path
         assert connection.execute("select max(timer_id) from read").fetchall() == [("t9",)]
 
 
+@pytest.mark.slow
 def test_an_append_with_the_number_of_an_earlier_one_changes_nothing(
     spark: SparkSession, tmp_path: Path
 ) -> None:

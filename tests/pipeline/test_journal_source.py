@@ -162,6 +162,7 @@ def test_arrow_there_and_back() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_gap_fails_a_read_or_is_a_row(
     spark: SparkSession, valkey: RunningServer, keyspace: Keyspace
 ) -> None:

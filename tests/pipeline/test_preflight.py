@@ -48,6 +48,7 @@ def table(tmp_path: Path) -> Path:
     return file
 
 
+@pytest.mark.slow
 def test_mistakes_are_found_before_spark_starts(
     table: Path, valkey: RunningServer, keyspace: Keyspace, tmp_path: Path
 ) -> None:

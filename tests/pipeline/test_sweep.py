@@ -134,6 +134,7 @@ def test_a_writer_that_is_killed(
     assert world.whole()
 
 
+@pytest.mark.slow
 def test_another_sweep_is_under_way(world: ColdWorld) -> None:
     """The second one says so and changes nothing."""
     world.write([("a", SOON)])
@@ -144,6 +145,7 @@ def test_another_sweep_is_under_way(world: ColdWorld) -> None:
     assert first.run().loaded == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "lost", ["removed", *in_long(["told otherwise", "of other columns", "of the first release"])]
 )
@@ -178,6 +180,7 @@ def test_staged_rows_that_are_gone(world: ColdWorld, monkeypatch: pytest.MonkeyP
     assert world.whole()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["a/b c=d%20:é*?#", *in_long(["__HIVE_DEFAULT_PARTITION__"])])
 def test_an_odd_topic_and_odd_ids(
     spark: SparkSession, valkey: RunningServer, tmp_path: Path, keyspace: Keyspace, name: str

@@ -273,6 +273,7 @@ def test_plans_hide_the_url(timers: Timers, valkey: RunningServer) -> None:
     assert valkey.url not in timers.read()._jdf.queryExecution().toString()
 
 
+@pytest.mark.slow
 async def test_filters_narrow_the_reading(timers: Timers) -> None:
     """Due times and topics are looked up in Redis; a leased timer is found by its due time all the same."""
     spark = timers.spark

@@ -35,6 +35,7 @@ def slow(world: World) -> Iterator[tuple[Relay, SlowLine]]:
         yield slow
 
 
+@pytest.mark.slow
 async def test_a_timer_that_was_moved_stays_where_it_is(world: World, slow: tuple[Relay, SlowLine]) -> None:
     """A Schedule has no answer. It is repeated elsewhere, and the timer is moved. Then the first arrives."""
     relay, line = slow

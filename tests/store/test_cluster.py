@@ -106,6 +106,7 @@ async def test_every_script_runs_in_a_cluster(cluster: RunningServer, scheme: st
     await server.aclose()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dispatch", [Dispatch.LIST, Dispatch.STREAM])
 async def test_lists_and_streams_run_in_a_cluster(cluster: RunningServer, dispatch: Dispatch) -> None:
     """All keys of a topic share a slot there too, those of its groups among them."""
@@ -134,6 +135,7 @@ async def test_lists_and_streams_run_in_a_cluster(cluster: RunningServer, dispat
         await server.ask("FLUSHALL")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["redis", "redis+cluster"])
 def test_every_script_of_the_pipeline_runs_in_a_cluster(cluster: RunningServer, scheme: str) -> None:
     """The keys of each share a slot, those that keep a script whole on a slot that moves among them."""
