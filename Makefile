@@ -12,7 +12,7 @@ export npm_config_fetch_retry_factor := 2
 unexport PYTHONDONTWRITEBYTECODE
 
 # The suite's options: `make test PYTEST='-k fence -x'` runs a part of it.
-WORKERS ?= 3
+WORKERS ?= 4
 SPARK_WORKERS ?= 2
 PYTEST ?=
 # The bench's options: `make bench BENCH=--help` lists them.
@@ -59,6 +59,7 @@ test: checked-suite ## What a change must pass: check, and the suite without wha
 
 .PHONY: test-all
 test-all: MORE_TOOLS := .venv-orchestrators/stamp
+test-all: export WORKERS := 3
 test-all: checked-suite ## What CI runs, an hour: check, the whole suite, and what a wheel may lack on the built wheel
 	@$(MAKE) --no-print-directory wheel-test
 

@@ -431,6 +431,7 @@ async def test_behind_other_peoples_entries(desk: Desk) -> None:
     assert desk.raw.llen(desk.processing) == 1200 + LOOK * LOOKS
 
 
+@pytest.mark.slow
 async def test_many_large_ones_of_other_peoples(desk: Desk) -> None:
     """They are passed over step by step."""
     desk.patience(10)

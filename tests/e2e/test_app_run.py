@@ -17,6 +17,8 @@ from tests.worlds.relay.processes import ROOT, Process, Relay, command, free_add
 from tests.worlds.relay.stage import Stage
 from tests.worlds.waiting import eventually
 
+pytestmark = pytest.mark.slow
+
 SHOP = """
 import asyncio, os
 from pathlib import Path
@@ -155,7 +157,6 @@ def test_sigterm_lets_handlers_end(stage: Stage, relay: Relay, start: Start) -> 
     stage.wait_empty("orders")
 
 
-@pytest.mark.slow
 def test_a_second_signal_does_not_wait(stage: Stage, relay: Relay, start: Start) -> None:
     """The timer is due again, and its attempt counted."""
     app = start()
@@ -171,7 +172,6 @@ def test_a_second_signal_does_not_wait(stage: Stage, relay: Relay, start: Start)
     stage.client.flushall()
 
 
-@pytest.mark.slow
 def test_workers_outlive_nobody(stage: Stage, relay: Relay, start: Start) -> None:
     """The race: the process above is killed, cannot tell its workers, and another one is started beside them.
     They notice, and drain."""
@@ -187,7 +187,6 @@ def test_workers_outlive_nobody(stage: Stage, relay: Relay, start: Start) -> Non
     stage.wait_empty("orders")
 
 
-@pytest.mark.slow
 def test_changed_files_replace_the_processes(stage: Stage, relay: Relay, start: Start) -> None:
     """A file that can't be imported is said, and waits for the next change."""
     app = start("--reload")
@@ -215,7 +214,6 @@ def test_changed_files_replace_the_processes(stage: Stage, relay: Relay, start: 
     assert app.terminate() == 0
 
 
-@pytest.mark.slow
 def test_concurrency_is_for_handlers_that_say_nothing(stage: Stage, relay: Relay, start: Start) -> None:
     app = start("--concurrency", "2")
     stage.producer(relay).schedule_many("orders", ["a", "b", "c"], b"wait")

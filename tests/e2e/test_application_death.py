@@ -13,6 +13,8 @@ from tests.worlds.relay.processes import Application
 from tests.worlds.relay.stage import Stage
 from tests.worlds.waiting import always, eventually
 
+pytestmark = pytest.mark.slow
+
 TOPIC = "orders"
 SEED = 7
 
@@ -30,7 +32,6 @@ def survive(stage: Stage, application: Application, wanted: set[str], timeout: f
     return deaths
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("when", ["start", "end"])
 def test_killer_runs_up_attempts(stage: Stage, when: str) -> None:
     """A handler that kills its process, before or after its work, counts an attempt each time."""
@@ -101,7 +102,6 @@ def test_absent_application(stage: Stage) -> None:
         assert timer.attempts == (f"t{number}" in begun)
 
 
-@pytest.mark.slow
 def test_many_kills(stage: Stage) -> None:
     """Thousands of timers, an application that is killed again and again at any point: none is lost."""
     chance = random.Random(SEED)

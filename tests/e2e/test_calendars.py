@@ -217,6 +217,7 @@ def ask(relay: Relay, *arguments: str) -> Ran:
     return command("recur", *arguments, "--target", relay.target)
 
 
+@pytest.mark.slow
 def test_from_the_command_line(daemon: Relay, tmp_path: Path) -> None:
     """Dates from arguments, or from a file; what `get` prints, `put` takes."""
     assert ask(daemon, "calendar", "list").err == "no calendars\n"

@@ -88,6 +88,7 @@ def come_and_go(relay: Relay, said: Said) -> None:
     said.has("again after")
 
 
+@pytest.mark.slow
 def test_a_script_that_configures_nothing(stage: Stage) -> None:
     """Three lines on standard error, with target, topics, reason and what comes next."""
     relay = stage.relay()
@@ -157,6 +158,7 @@ def relay_back(stage: Stage, relay: Relay) -> None:
     eventually(lambda: f'relay_consumers{{topic="{TOPIC}"}} 1' in relay.metrics(), "it is back")
 
 
+@pytest.mark.slow
 def test_handlers_that_a_relay_dials(stage: Stage) -> None:
     """They say where they are served, which relay has come, that it is lost, and that one is there again."""
     listen = f"127.0.0.1:{free_port()}"

@@ -139,6 +139,7 @@ def test_the_worker_of_the_examples(stage: Stage) -> None:
     assert [stage.client.llen(key) for key in keys] == [0, 0]
 
 
+@pytest.mark.slow
 def test_a_dead_workers_job_comes_back(stage: Stage) -> None:
     """What stays in the processing list is given to the next worker."""
     relay = stage.relay(settings=ready(RELAY_TOPICS__orders__LIST__PROCESSING_TIMEOUT="1"))

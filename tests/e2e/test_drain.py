@@ -42,6 +42,7 @@ def test_relay_drains(stage: Stage, number: signal.Signals) -> None:
     assert {event.attempt for event in stage.journal.events("start")} == {1}
 
 
+@pytest.mark.slow
 def test_overrun_is_released(stage: Stage) -> None:
     """What outlives drain_timeout is released: another relay delivers it at once, as the next attempt."""
     settings = {"RELAY_DRAIN_TIMEOUT": "1"}

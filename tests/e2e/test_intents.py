@@ -7,11 +7,15 @@ import random
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from relay.client import ChangeResult, Delivery, OnConflict, RelayClient, ScheduledTimer
 from relay.core.audit import Promise, PromiseVerdict
 from tests.judge import report_of, told
 from tests.worlds.relay.stage import Stage
 from tests.worlds.waiting import PATIENCE, until
+
+pytestmark = pytest.mark.slow
 
 SEED = 7
 TOPIC = "meeting"

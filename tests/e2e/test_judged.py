@@ -15,6 +15,8 @@ from tests.worlds.relay.processes import Ran, command
 from tests.worlds.relay.stage import Stage
 from tests.worlds.waiting import eventually
 
+pytestmark = pytest.mark.slow
+
 TOPIC = "orders"
 SEED = 17
 UNHURRIED = {"RELAY_DEFAULTS__LEASE_TTL": "600"}

@@ -240,6 +240,7 @@ def files(secret: Secret) -> Pair:
     return Pair(secret.directory / "tls.crt", secret.directory / "tls.key")
 
 
+@pytest.mark.slow
 async def test_a_rotation_drops_no_stream_and_no_call(stage: Stage, tmp_path: Path) -> None:
     """Certificate and CA are swapped while a stream delivers: it goes on, new callers need the new CA, and
     bad files change nothing."""

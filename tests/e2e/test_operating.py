@@ -116,6 +116,7 @@ def redriving(relay: Relay, *options: str) -> list[str]:
     return ["relay.cli", "dead", "redrive", TOPIC, "--all", "--target", relay.target, *options]
 
 
+@pytest.mark.slow
 def test_pause_is_seen_by_every_relay_at_once(stage: Stage) -> None:
     """Paused through one relay, two deliver nothing more; resumed, both do so soon, asleep or not."""
     sleepy = {"RELAY_DEFAULTS__MAX_POLLING_INTERVAL": "600"}
@@ -137,6 +138,7 @@ def test_pause_is_seen_by_every_relay_at_once(stage: Stage) -> None:
     eventually(lambda: len(stage.journal.ended()) == 41, "all are delivered")
 
 
+@pytest.mark.slow
 def test_a_pause_ends_by_itself(stage: Stage) -> None:
     relay = stage.relay()
     stage.application(relay, TOPIC)
@@ -214,6 +216,7 @@ def test_watch_on_a_terminal(stage: Stage) -> None:
         os.close(ours)
 
 
+@pytest.mark.slow
 def test_progress_on_a_terminal(stage: Stage) -> None:
     """A bulk redrive shows a bar on a terminal, and its result on standard output alone."""
     relay = stage.relay(settings={**QUICK, "RELAY_DEFAULTS__RETRY__MAX_ATTEMPTS": "1"})
@@ -253,6 +256,7 @@ def test_doctor_sees_what_nobody_takes(stage: Stage, tmp_path: Path) -> None:
     assert "no application takes them" in wrong[0]["message"]
 
 
+@pytest.mark.slow
 def test_which_topics_are_known(stage: Stage) -> None:
     """Those of the settings, those that timers were stored in, and those that only another writer's keys tell
     of; a name that is near is told."""

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from tests.worlds.relay.processes import Ran, Relay, command
 from tests.worlds.relay.stage import Stage
 from tests.worlds.waiting import always, eventually
+
+pytestmark = pytest.mark.slow
 
 TOPIC = "orders"
 PARTS = [TOPIC, *(f"{TOPIC}#{n}" for n in range(1, 4))]

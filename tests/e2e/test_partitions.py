@@ -43,6 +43,7 @@ def test_relays_of_either_setting_work_together(stage: Stage) -> None:
     assert not [line for relay in (born, plain) for line in relay.lines() if line["level"] == "error"]
 
 
+@pytest.mark.slow
 def test_a_relay_that_dies_loses_nothing_of_any_partition(stage: Stage) -> None:
     """Its leases run out in each, and another relay delivers what it held."""
     settings = {**FOUR, "RELAY_TOPICS__orders__LEASE_TTL": "2"}

@@ -172,6 +172,7 @@ async def test_of_claims_at_once_one_wins(pair: Neighbours, publisher: Side) -> 
     assert sorted(itertools.chain(*taken)) == sorted(names)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dead", SIDES, ids=lambda side: f"dead={side}")
 async def test_a_dead_workers_timer_comes_again(
     pair: Neighbours, publisher: Side, dead: Side, worker: Side

@@ -222,6 +222,7 @@ def test_global_values_are_let_through() -> None:
     assert template("helm3", {"global": {"anything": 1}}, chart=umbrella()).code == 0
 
 
+@pytest.mark.slow
 def test_new_settings_roll_the_pods_and_others_do_not() -> None:
     def checksum(**relay: Any) -> str:
         return str(umbrella_pod({"relay": relay})["metadata"]["annotations"]["checksum/relay-config"])
@@ -702,6 +703,7 @@ def test_the_raw_examples_are_like_the_chart_s() -> None:
         assert relay["startupProbe"]["failureThreshold"] == chart["startupProbe"]["failureThreshold"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", BLOCKS, ids=lambda text: text.split("\n")[0])
 def test_values_in_the_docs_are_good(text: str) -> None:
     for version in HELMS:

@@ -196,6 +196,7 @@ async def test_what_no_mover_could_read(desk: Desk, column: str, value: str) -> 
         desk.connection.execute(f"INSERT INTO relay_outbox ({names}) VALUES ({values})")
 
 
+@pytest.mark.slow
 @BOTH
 async def test_created_again(desk: Desk) -> None:
     """Nothing changes, and no row is lost. Alembic finds all tables, with their columns and indexes."""

@@ -257,6 +257,7 @@ async def test_the_python_client(disk: RunningServer) -> None:
         assert (await client.cancel("t", "a", durability="fsync")).durability == "fsync"
 
 
+@pytest.mark.slow
 async def test_the_python_client_repeats_what_is_not_durable() -> None:
     """Until its time is over, and then it says so."""
     early = CallTime(PATIENCE, lambda: 0.7)  # for a busy machine: gRPC would end the call before the relay

@@ -300,6 +300,7 @@ async def test_an_application_that_does_not_serve_is_left_alone(
     assert handler.starts == {"a": 1, "b": 1}
 
 
+@pytest.mark.slow
 async def test_an_orderly_restart_loses_no_attempt(
     relay: Served, handler: Handler, application: Server
 ) -> None:

@@ -225,6 +225,7 @@ async def test_a_trace_context_too_long_for_metadata_keeps_no_timer_back(
         assert "tracestate" not in handler.metadata[0]
 
 
+@pytest.mark.slow
 async def test_calls_whose_leases_are_lost_count_against_max_concurrent(
     relay: Served, handler: Handler, application: Server
 ) -> None:

@@ -364,6 +364,7 @@ async def clustered(cluster: Cluster, rules: list[str]) -> list[str]:
     return problems
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS, ids=server_id)
 async def test_a_cluster(kind: Kind) -> None:
     """Works with what the page wants besides, and each of it is needed."""

@@ -236,6 +236,7 @@ def test_pages_go_on_at_another_node(shared: Cluster, bulk: BulkStore) -> None:
     assert seen == names
 
 
+@pytest.mark.slow
 def test_a_slot_that_stays_on_its_way(shared: Cluster) -> None:
     """The call is given up in the end, and did nothing."""
     source, target = shared.nodes[:2]
@@ -280,6 +281,7 @@ def test_a_load_while_slots_move_and_a_replica_takes_over() -> None:
         assert store.count(topic) == made
 
 
+@pytest.mark.slow
 def test_a_node_that_is_away() -> None:
     """Its topics fail, and at once where nothing is under way; those of the others go on; and it is found
     again."""

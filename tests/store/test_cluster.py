@@ -65,6 +65,7 @@ def test_tagged_names() -> None:
     assert names.channel("orders") == "timers_wake:{orders}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["redis", "redis+cluster"])
 async def test_every_script_runs_in_a_cluster(cluster: RunningServer, scheme: str) -> None:
     """With tags every verb and the hints work there as elsewhere. A Cluster's URL brings the tags; one node

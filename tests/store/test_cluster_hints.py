@@ -113,6 +113,7 @@ async def test_a_topic_moves(cluster: Cluster, way: str) -> None:
         cluster.tell(node, "FLUSHALL")
 
 
+@pytest.mark.slow
 async def test_a_node_is_away() -> None:
     """The topics of the others are heard meanwhile, and its own once it is back."""
     with Cluster() as cluster:
@@ -128,6 +129,7 @@ async def test_a_node_is_away() -> None:
             await heard.publish(away)
 
 
+@pytest.mark.slow
 async def test_a_replica_takes_over() -> None:
     """Hints are heard from the new master on."""
     with Cluster(replicas=1) as cluster:
@@ -141,6 +143,7 @@ async def test_a_replica_takes_over() -> None:
             await heard.publish(topic)
 
 
+@pytest.mark.slow
 async def test_an_older_cluster() -> None:
     """Before Redis 7 its nodes pass messages on to each other."""
     with Cluster("redis-6") as cluster:

@@ -126,6 +126,7 @@ async def no_fsync(server: RunningServer, store: RedisStore) -> AsyncIterator[No
     server.control.config_set("appendfsync", "everysec")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("doubt")
 async def test_a_server_that_takes_all_for_synced(disk: RunningServer) -> None:
     """Valkey answers WAITAOF before the fsync, while the last one is less than a second ago (`GroupCommit`).
@@ -162,6 +163,7 @@ async def test_what_goes_with_the_wait(synced: str, monkeypatch: pytest.MonkeyPa
     assert waits == {synced == "always"}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("doubt")
 async def test_a_server_that_syncs_less_often_since(disk: RunningServer) -> None:
     """It synced each change, when its connection was made: three OKs need three fsyncs all the same."""
@@ -175,6 +177,7 @@ async def test_a_server_that_syncs_less_often_since(disk: RunningServer) -> None
         assert monotonic() - began > 1.9
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("doubt")
 async def test_nor_does_a_replica_have_the_last_word(pair: tuple[RunningServer, RunningServer]) -> None:
     """Its disk is asked a second behind its receipt, which is waited for first."""
@@ -240,6 +243,7 @@ async def test_the_ok_comes_after_the_fsync(disk: RunningServer) -> None:
         assert (await waiting).change is Change.CREATED
 
 
+@pytest.mark.slow
 async def test_a_repeated_call_waits_for_what_its_first_try_has_written(disk: RunningServer) -> None:
     """Race: the first try is stored, its answer lost. The second finds the timer and writes nothing. WAITAOF
     waits for the last change of its connection, which is one from before and synced long ago: without
@@ -511,6 +515,7 @@ async def test_callers_who_have_gone(pair: tuple[RunningServer, RunningServer]) 
 # --------------------------------------------------------------------- a server that stands still
 
 
+@pytest.mark.slow
 async def test_a_server_that_does_not_answer(disk: RunningServer) -> None:
     """As without a level: what was sent has an open outcome when its time is over and no earlier, what was
     not sent has none."""

@@ -213,6 +213,7 @@ async def until_given_up(call: Callable[[], Awaitable[object]]) -> None:
                 return
 
 
+@pytest.mark.slow
 async def test_a_slot_that_stays_on_its_way(shared: Cluster, server: Server) -> None:
     """The call waits until its caller gives it up, and then says why; it did nothing. Other topics of the
     node don't stand in line with it meanwhile."""
@@ -268,6 +269,7 @@ async def test_a_call_in_the_middle_of_a_move_runs_once(shared: Cluster, server:
         assert {each.change for each in gone} == {Change.CANCELLED}
 
 
+@pytest.mark.slow
 async def test_a_node_that_is_away() -> None:
     """Its topics fail at once, by an error that can be tried again; those of the others go on; and of several
     topics at once the others' answers are there."""
@@ -313,6 +315,7 @@ async def again(call: Callable[[], Any]) -> Any:
                 await anyio.sleep(0.05)
 
 
+@pytest.mark.slow
 async def test_a_replica_takes_over() -> None:
     """By agreement: no call fails by it. By the master's death: its topics are away until then. A new
     connection to one that has become a replica finds its way, too."""
