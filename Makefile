@@ -58,7 +58,6 @@ test: CHOSEN := -m 'not slow'
 test: checked-suite ## What a change must pass: check, and the suite without what is marked slow
 
 .PHONY: test-all
-test-all: MORE_TOOLS := .venv-orchestrators/stamp
 test-all: export WORKERS := 3
 test-all: checked-suite ## What CI runs, an hour: check, the whole suite, and what a wheel may lack on the built wheel
 	@$(MAKE) --no-print-directory wheel-test
@@ -66,7 +65,7 @@ test-all: checked-suite ## What CI runs, an hour: check, the whole suite, and wh
 # Tools are fetched while the checks compute. Suite and pipeline's tests each leave a part of two cores idle.
 .PHONY: checked-suite
 checked-suite:
-	@$(MAKE) --no-print-directory --jobs 2 check tools-of-suite $(MORE_TOOLS)
+	@$(MAKE) --no-print-directory --jobs 2 check tools-of-suite
 	@$(MAKE) --no-print-directory --jobs 2 CHOSEN="$(CHOSEN)" test-core test-pipeline
 
 .PHONY: tools-of-suite
@@ -131,8 +130,8 @@ test-pipeline: .venv-pipeline/classes.jsa ## The Spark pipeline: its types and i
 	@touch $@
 
 .PHONY: test-orchestrators
-test-orchestrators: .venv-pipeline/classes.jsa .venv-orchestrators/stamp ## The examples for Airflow and Dagster, the notebook, and events of OpenLineage
-	@$(SPARK)/python -m pytest -n $(SPARK_WORKERS) tests/orchestrators $(PYTEST)
+test-orchestrators: .venv-pipeline/classes.jsa .venv-orchestrators/stamp ## The examples for Airflow and Dagster, and the notebook
+	@RELAY_TEST_CHAOS=1 $(SPARK)/python -m pytest -n $(SPARK_WORKERS) tests/orchestrators $(PYTEST)
 
 .PHONY: bench-pipeline
 bench-pipeline: .venv-pipeline/stamp ## The pipeline beside the raw server, into docs/performance (BENCH='--quick')

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 from relay.pipeline.jobs.job import JobFailed, Summary
 from relay.pipeline.jobs.lineage import Datasets, Lineage, datasets, in_redis
-from tests.orchestrators.world import python
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-pytestmark = [pytest.mark.checkout, pytest.mark.slow]  # with a client that make test-all installs
 
 READ = """
 import json
@@ -70,7 +68,7 @@ def test_their_client_reads_our_events(tmp_path: Path, monkeypatch: pytest.Monke
         told(Summary("schedule", counts={"written": 2, "rejected": 1, "cold": 3}))
     with pytest.raises(JobFailed), lineage.of("schedule", found):
         raise JobFailed("no room")
-    asked = [python(), "-W", "ignore", "-c", READ, str(file)]
+    asked = [sys.executable, "-W", "ignore", "-c", READ, str(file)]
     done = subprocess.run(asked, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
