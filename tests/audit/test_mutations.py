@@ -104,6 +104,7 @@ def histories() -> list[list[JournalBatch]]:
     return [asyncio.run(in_memory(Random(seed), finish=True)) for seed in range(SEEDS)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_mutants_are_not_proved(name: str) -> None:
     """Not one, in all histories, and each kind of record was tried."""

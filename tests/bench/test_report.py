@@ -61,6 +61,7 @@ def test_a_missed_target_stands_on_the_page_with_its_figure(tmp_path: Path) -> N
     assert (tmp_path / "drain.svg").read_text(encoding="utf-8").count("<svg") == 1
 
 
+@pytest.mark.slow
 def test_measures_that_were_left_out_stay_as_they_were(tmp_path: Path) -> None:
     first = results({drain.STREAM: 1_000.0, drain.PUSH: 10.0})
     first.add(0, Row("lateness", lateness.IDLE, 2.0, "ms", "p99"))

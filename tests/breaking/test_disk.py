@@ -93,6 +93,7 @@ class TestPowerLoss:
         assert listed(server) == ["a"]
 
 
+@pytest.mark.slow
 def test_a_file_that_ends_within_a_record(on_disk: OnDisk) -> None:
     """A part of what nobody has synced may be there: a server that starts on it has the first of what was
     written, and no hole."""

@@ -127,6 +127,7 @@ def test_wrong_credentials(doctor: Any, login: str) -> None:
     assert "secret" not in json.dumps(seen.lines)
 
 
+@pytest.mark.slow
 def test_tls(doctor: Any, tmp_path: Path) -> None:
     """A CA that is not trusted is told, and TLS spoken to a plain port; with the CA all is well."""
     need("openssl")

@@ -55,6 +55,7 @@ def info(node: RunningServer, section: str) -> dict[str, Any]:
         return cast("dict[str, Any]", client.info(section))
 
 
+@pytest.mark.slow
 def test_what_each_node_has(doctor: Any, cluster: Cluster, nodes: list[RunningServer]) -> None:
     """Address, slots, memory and replicas, the partitions with their timers; and the hottest of all."""
     topics = [cluster.topic_at(node) for node in nodes]

@@ -31,6 +31,7 @@ ROOT = Path(__file__).parents[2]
 columns = either
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("round_number", range(5))
 async def test_a_handler_that_kills_its_process_was_received(
     relay: ScriptedRelay, target: str, round_number: int

@@ -1248,6 +1248,7 @@ async def test_a_recurrence_is_deleted_with_what_waits_or_without(kept: Kept, ca
     assert (again.result, again.version, again.runs) == (PutResult.CREATED, 1, 0)
 
 
+@pytest.mark.slow
 async def test_what_finds_no_room_comes_later(kept: Kept) -> None:
     """A full topic loses no instant."""
     async with kept.subject.serving():

@@ -65,6 +65,7 @@ def test_json_has_a_document_for_each_scene() -> None:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "said"),
     [

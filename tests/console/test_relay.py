@@ -52,6 +52,7 @@ async def test_a_token_signs_in_until_it_is_taken_back(stage: Stage, tmp_path: P
     assert (left.status, "Sign out" in left.words, "Sign in" in left.words) == (403, False, True)
 
 
+@pytest.mark.slow
 async def test_the_stream_tells_what_may_be_read_and_ends_with_it(stage: Stage, tmp_path: Path) -> None:
     """A page that is open keeps no relay from stopping: it ends in order, and logs no error."""
     policy = tmp_path / "policy.yaml"

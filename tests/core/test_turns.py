@@ -294,6 +294,7 @@ looks = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(
     overlap=st.sampled_from(Overlap),

@@ -548,6 +548,7 @@ async def test_trimmed_is_what_all_have_acknowledged(fan: Desk) -> None:
     assert (await one.names(), await audit.names()) == (["next"], ["next"])
 
 
+@pytest.mark.slow
 async def test_many_are_trimmed(fan: Desk) -> None:
     """Whole nodes and the rest."""
     one = fan.reader()

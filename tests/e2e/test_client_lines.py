@@ -22,6 +22,8 @@ from tests.worlds.relay.processes import Relay
 from tests.worlds.relay.stage import Stage
 from tests.worlds.waiting import eventually
 
+pytestmark = pytest.mark.slow
+
 TOPIC = "reminders"
 PUSH = """
 import asyncio, sys
@@ -88,7 +90,6 @@ def come_and_go(relay: Relay, said: Said) -> None:
     said.has("again after")
 
 
-@pytest.mark.slow
 def test_a_script_that_configures_nothing(stage: Stage) -> None:
     """Three lines on standard error, with target, topics, reason and what comes next."""
     relay = stage.relay()
@@ -158,7 +159,6 @@ def relay_back(stage: Stage, relay: Relay) -> None:
     eventually(lambda: f'relay_consumers{{topic="{TOPIC}"}} 1' in relay.metrics(), "it is back")
 
 
-@pytest.mark.slow
 def test_handlers_that_a_relay_dials(stage: Stage) -> None:
     """They say where they are served, which relay has come, that it is lost, and that one is there again."""
     listen = f"127.0.0.1:{free_port()}"
@@ -179,7 +179,6 @@ def test_handlers_that_a_relay_dials(stage: Stage) -> None:
     assert len(said.lines("relay.client")) == 4
 
 
-@pytest.mark.slow
 def test_a_blocking_client(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     """It speaks of the first call that is answered, the first that is not, and the first that is again."""
     caplog.set_level(logging.INFO, "relay.client")

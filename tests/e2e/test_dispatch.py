@@ -93,6 +93,7 @@ def test_both_groups_get_all_while_one_is_killed(stage: Stage) -> None:
     assert both[0] == both[1]
 
 
+@pytest.mark.slow
 def test_a_thousand_jobs_are_a_thousand_entries(stage: Stage) -> None:
     """Two relays promote, and each timer is in the list once; equal messages are there twice."""
     relays = [stage.relay(name, ready()) for name in ("one", "two")]
@@ -129,6 +130,7 @@ def test_a_worker_by_brpop(stage: Stage) -> None:
     assert seconds + micros / 1e6 >= entry.head["due_time"]
 
 
+@pytest.mark.slow
 def test_the_worker_of_the_examples(stage: Stage) -> None:
     """It takes what is due, and leaves nothing behind."""
     relay = stage.relay(settings=ready(RELAY_TOPICS__orders__LIST__PROCESSING_TIMEOUT="60"))

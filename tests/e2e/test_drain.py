@@ -14,6 +14,7 @@ TOPIC = "orders"
 PATIENT = {"RELAY_DRAIN_TIMEOUT": "250"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
 def test_relay_drains(stage: Stage, number: signal.Signals) -> None:
     """On a signal the relay says drain, lets what runs end and commit, leases nothing more, and exits 0."""

@@ -13,10 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import pytest
 
 from tests.worlds.relay.processes import CHANNEL, Relay
 from tests.worlds.relay.stage import Stage
 from tests.worlds.waiting import eventually
+
+pytestmark = pytest.mark.slow
 
 TOPIC = "orders"
 BAD = 300

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import grpc
+import pytest
 
 from relay.v1 import timer_service_pb2 as service
 from relay.v1 import timer_service_pb2_grpc
@@ -177,6 +178,7 @@ def drain(curl: Curl, name: str, total: int, seen: list[tuple[str, str]], lock: 
         assert settled.value["problems"] == [], name
 
 
+@pytest.mark.slow
 def test_many_consumers(stage: Stage) -> None:
     """Four curls at two relays take 200 timers: each once."""
     relays = [stage.relay(), stage.relay("other")]

@@ -65,6 +65,7 @@ def consumers() -> Iterator[list[Consumer]]:
         consumer.kill()
 
 
+@pytest.mark.slow
 def test_messages_are_printed_on_time(stage: Stage, consumers: list[Consumer]) -> None:
     """Each once, in the order of their due times, and none early."""
     relay = stage.relay()

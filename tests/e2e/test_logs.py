@@ -12,6 +12,8 @@ from tests.worlds.relay.processes import Process
 from tests.worlds.relay.stage import Stage
 from tests.worlds.waiting import eventually
 
+pytestmark = pytest.mark.slow
+
 TOPIC = "orders"
 CANARY = "c0ffee-swordfish"
 SECRETS = {
@@ -54,7 +56,6 @@ def play(stage: Stage, **settings: str) -> Process:
     return relay
 
 
-@pytest.mark.slow
 def test_nothing_secret(stage: Stage) -> None:
     """At the most talkative level; and what failed is there, with all that finds it."""
     relay = play(stage, RELAY_LOG__LEVEL="debug")

@@ -11,6 +11,8 @@ from tests.store.fake import Line
 from tests.worlds.relay.stage import Stage
 from tests.worlds.waiting import eventually
 
+pytestmark = pytest.mark.slow
+
 TOPIC = "orders"
 NAMES = [f"timer-{n:02}" for n in range(20)]
 LEASE = 3_600.0

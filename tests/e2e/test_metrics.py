@@ -235,6 +235,7 @@ def test_a_hanging_read_is_not_waited_for(stage: Stage) -> None:
     stage.server.thaw()
 
 
+@pytest.mark.slow
 def test_a_scrape_costs_redis_the_same_for_a_thousand_timers(stage: Stage) -> None:
     """One script call for each topic, whatever is in it, and none for a second scrape within the second."""
     quiet = {"RELAY_CONSOLE__ENABLED": "false"}  # its samples are reads, too

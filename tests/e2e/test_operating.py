@@ -35,6 +35,7 @@ def standing(relay: Relay, topic: str = TOPIC) -> dict[str, object]:
     return found
 
 
+@pytest.mark.slow
 def test_a_poison_timer_dies_and_comes_back(stage: Stage) -> None:
     """After exactly `max_attempts` deliveries it is a dead letter; redriven, it begins with attempt 1."""
     relay = stage.relay(settings=QUICK)
@@ -160,6 +161,7 @@ def test_run(stage: Stage) -> None:
     assert ask(relay, "run", TOPIC, "tomorrow").code == 3
 
 
+@pytest.mark.slow
 def test_create_only_and_expiry(stage: Stage) -> None:
     relay = stage.relay()
     made = ask(relay, "schedule", TOPIC, "--id", "x", "--in", "1h", "--create-only", "--json")

@@ -90,6 +90,7 @@ def test_relays_share_the_partitions_out(stage: Stage) -> None:
     eventually(lambda: stage.client.zcard(f"timers_leases:{TOPIC}#relays") == 1, "the dead one is forgotten")
 
 
+@pytest.mark.slow
 def test_a_redis_that_loses_everything(stage: Stage) -> None:
     """It comes back empty, and the relay goes on. What it stores from then on is delivered by a relay that
     starts later, from every partition, though that one's setting says nothing of partitions."""

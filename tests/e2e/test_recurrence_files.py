@@ -55,6 +55,7 @@ def ids(client: SyncRelayClient, topic: str = "files") -> dict[str, int]:
     return {each.recurrence_id: each.version for each in client.recurrences.list(topic)}
 
 
+@pytest.mark.slow
 def test_redis_becomes_as_the_file_says(daemon: Relay, client: SyncRelayClient, file: Path) -> None:
     """The difference is printed first; what is like this already is left alone, and so is what the file does
     not name, unless it is pruned."""
@@ -105,6 +106,7 @@ def test_redis_becomes_as_the_file_says(daemon: Relay, client: SyncRelayClient, 
     assert ids(client) == {}
 
 
+@pytest.mark.slow
 def test_what_a_caller_may_not_see_is_compared_by_the_relay(tmp_path: Path, file: Path) -> None:
     """Without the verb payload nothing is said to be replaced that is as the file says; and what differs is
     put."""

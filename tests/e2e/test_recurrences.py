@@ -326,6 +326,7 @@ def test_from_the_command_line(daemon: Relay) -> None:
     assert listed == {name: value for name, value in got.items() if name != "payload"}
 
 
+@pytest.mark.slow
 def test_what_people_do_to_a_recurrence(daemon: Relay) -> None:
     """Pause, resume, trigger, fill in, look, delete; each says what it has done."""
     one = ("people", "r")

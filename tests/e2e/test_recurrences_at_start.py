@@ -44,6 +44,7 @@ def versions(stage: Stage, target: str) -> dict[str, int]:
         return {each.recurrence_id: each.version for each in client.recurrences.list("t")}
 
 
+@pytest.mark.slow
 def test_they_are_there_once_it_serves(stage: Stage, file: Path) -> None:
     """A restart changes nothing; what has changed in the file is replaced, and what is gone from it stays."""
     settings = {"RELAY_RECURRENCES__FILE": str(file)}

@@ -14,6 +14,7 @@ from tests.worlds.waiting import eventually
 TOPIC = "orders"
 
 
+@pytest.mark.slow
 @pytest.mark.checkout
 def test_socket_user_tags_and_few_connections(stage: Stage) -> None:
     """Over `unix://`, with the documented ACL line alone, 2,000 timers are delivered by four connections."""

@@ -200,6 +200,7 @@ def test_a_bad_keyring_keeps_the_old_one_and_refuses_a_start(stage: Stage) -> No
     assert "keys: must map ids to keys" in refused.err
 
 
+@pytest.mark.slow
 def test_plain_timers_of_a_topic_that_became_sealed_are_delivered(stage: Stage) -> None:
     """And so are sealed ones of a topic that became plain."""
     plain = stage.relay("plain", QUICK)

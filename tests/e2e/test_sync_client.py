@@ -219,6 +219,7 @@ def test_a_close_ends_calls_of_other_threads_and_is_not_for_ever() -> None:
     client.close()
 
 
+@pytest.mark.slow
 def test_threads_share_one_client_and_one_channel(daemon: Relay) -> None:
     """Eight threads begin at the same moment; one of them dials."""
     client, start = SyncRelayClient(daemon.target), threading.Barrier(8)
@@ -297,6 +298,7 @@ def forked(target: str, first: str, timeout: float, **variables: str) -> list[tu
     return [tuple(json.loads(line)) for line in done.stdout.splitlines()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", ["child", "parent"])
 def test_a_client_of_before_the_fork_works_after_it(daemon: Relay, first: str) -> None:
     """As in a pre-forking web server: each worker dials for itself, whether or not its parent has."""
@@ -304,6 +306,7 @@ def test_a_client_of_before_the_fork_works_after_it(daemon: Relay, first: str) -
     assert [answer for answer, _ in said] == ["OK"] * 3
 
 
+@pytest.mark.slow
 def test_a_fork_that_grpc_does_not_survive_is_an_error_in_time(daemon: Relay) -> None:
     """With gRPC's fork support off its timers are dead in the child: the deadline holds all the same."""
     said = forked(daemon.target, "parent", 0.5, GRPC_ENABLE_FORK_SUPPORT="0")

@@ -14,6 +14,8 @@ from tests.worlds.relay.processes import command
 from tests.worlds.relay.stage import Stage
 from tests.worlds.waiting import until
 
+pytestmark = pytest.mark.slow
+
 
 async def test_how_topics_stand(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Waiting, due, leased, dead and paused ones are told apart, and what is due comes first."""

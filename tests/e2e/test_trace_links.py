@@ -33,6 +33,7 @@ def links(spans: list[Exported]) -> list[list[tuple[str, str]]]:
     return [span.links for span in spans]
 
 
+@pytest.mark.slow
 def test_each_attempt_links_to_the_one_before_whichever_relay_that_was(
     stage: Stage, collector: Collector
 ) -> None:
@@ -121,6 +122,7 @@ def test_a_delivery_after_a_broken_stream_links_to_the_one_that_broke(
     assert second.links == [name(first)]
 
 
+@pytest.mark.slow
 def test_nothing_waits_within_a_span(stage: Stage, collector: Collector) -> None:
     """However long a timer waits, and however long it is tried again: no span is open meanwhile. One from
     a month ago has no part in its trace but a link."""

@@ -30,6 +30,7 @@ def asleep(stage: Stage, relay: Relay) -> None:
     eventually(lambda: stage.left(TOPIC) == (1, 1, 0), "only the far one is left")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by_way_of", ["the same relay", "another relay"])
 def test_earlier_timer_wakes(stage: Stage, by_way_of: str) -> None:
     """With an hour to sleep, an earlier timer comes all the same, and not early."""

@@ -190,6 +190,7 @@ def test_an_action_log_that_can_t_be_written_stops_nobody(house: House) -> None:
     house.stage.client.rename(f"{key}:aside", key)
 
 
+@pytest.mark.slow
 def test_a_policy_that_is_taken_over_is_recorded_once(house: House) -> None:
     """Two relays read one file: its digest before and after, and a file that can't be used is no policy."""
     other = house.stage.relay("other", settings=house.settings)

@@ -328,6 +328,7 @@ async def test_who_waits_with_much_content(scene: Scene) -> None:
             await until(have_come, "those that waited have come")
 
 
+@pytest.mark.slow
 async def test_a_node_with_the_calendars_that_hangs() -> None:
     """In a Cluster they may be at another node than a topic. While that one does not answer, the topic goes
     on, by the calendars that were read last."""
@@ -380,6 +381,7 @@ async def test_what_people_wrote(scene: Scene) -> None:
 # ------------------------------------------------------------------------- while they change
 
 
+@pytest.mark.slow
 async def test_two_relays_tick_while_a_calendar_changes(scene: Scene) -> None:
     """From a second after it was put, no occurrence comes on its dates, whichever relay ticks, and each
     instant is counted; from a second after it was put without them, they come again."""

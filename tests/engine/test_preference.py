@@ -192,6 +192,7 @@ async def test_a_relay_without_room_that_is_called_calls_the_next(world: World) 
     assert count_calls(world, partition) - called <= 2 * 9
 
 
+@pytest.mark.slow
 async def test_a_call_in_vain_costs_one_claim(world: World) -> None:
     """Ten relays; one has no room, and nothing is due but its regular look."""
     world.layouts.put(TOPIC, 10)

@@ -136,6 +136,7 @@ class Storm:
         await last.leave()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(20))
 async def test_whatever_happens_every_timer_is_delivered_and_nothing_leaks(world: World, seed: int) -> None:
     """Never early, at least once; afterwards no lease, no place, no unwritten outcome, no poller is left. In

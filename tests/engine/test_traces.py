@@ -308,6 +308,7 @@ async def test_a_schedule_that_fails(world: World, engine: Engine, spans: Spans)
     assert [said(span)[0] for span in spans.named("schedule")] == ["StoreFull", "StoreFull"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("age", "same"), [(LONG - 2, True), (LONG + 2, False)])
 async def test_age(world: World, engine: Engine, spans: Spans, age: float, same: bool) -> None:
     """A delivery leaves a trace that is too old, and its claim with it; both link back."""

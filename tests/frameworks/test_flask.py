@@ -96,6 +96,7 @@ def test_without_a_client_the_error_says_what_to_do() -> None:
         relay_client()
 
 
+@pytest.mark.slow
 def test_the_command_runs_handlers_each_in_a_context_of_its_own(
     daemon: Relay, stage: Stage, tmp_path: Path
 ) -> None:

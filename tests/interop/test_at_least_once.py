@@ -222,6 +222,7 @@ async def test_two_workers_share_the_timers(
     assert all(one.calls for one in workers)
 
 
+@pytest.mark.slow
 async def test_a_handler_that_outlives_its_lease_at_the_peer(pair: Neighbours, another: Side) -> None:
     """Its lease is a limit for its handler: another has the timer while the first is at work on it."""
     hold = anyio.Event()

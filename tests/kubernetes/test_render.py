@@ -262,6 +262,7 @@ def test_where_the_pod_is_becomes_a_resource_attribute() -> None:
     assert env["OTEL_EXPORTER_OTLP_ENDPOINT"]["value"] == "http://$(HOST_IP):4317"
 
 
+@pytest.mark.slow
 def test_no_secret_is_in_any_config_map_or_variable(all_docs: dict[str, list[Doc]]) -> None:
     for place, docs in all_docs.items():
         for _, spec in pod_specs(docs):

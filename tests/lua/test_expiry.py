@@ -48,6 +48,7 @@ async def test_the_later_entry_brings_its_own_expiry(bench: Bench) -> None:
     assert bench.state() == alone("a", score(NOW + SECOND), stored=NEW)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("base", [NOW, 1_100_000_000 * SECOND, 2_200_000_000 * SECOND])
 async def test_never_at_or_after_its_expiry(bench: Bench, base: int) -> None:
     """One microsecond before it is delivered; then it is not, to the microsecond, and it is removed."""

@@ -104,6 +104,7 @@ async def carried(old: Bench, *names: str) -> Sequence[bytes]:
 # --------------------------------------------------------------------------- what a partition has seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", GATED, ids=lambda call: call.verb)
 @pytest.mark.parametrize("journal", [0, 9], ids=["plain", "journal"])
 async def test_an_older_layout(bench: Bench, call: Call[object], journal: int) -> None:

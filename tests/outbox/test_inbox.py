@@ -42,6 +42,7 @@ async def deliveries() -> list[Delivery]:
     return [first, again, other]
 
 
+@pytest.mark.slow
 async def test_each_occurrence_is_first_once(desk: Desk) -> None:
     """By sessions of SQLAlchemy, by plain psycopg and by asyncpg; what is rolled back was not handled."""
     first, again, other = await deliveries()

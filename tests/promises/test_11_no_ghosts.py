@@ -53,6 +53,7 @@ async def test_a_timer_that_was_moved_stays_where_it_is(world: World, slow: tupl
     assert (timer.payload, timer.due_time) == (b"new", moved.due_time)
 
 
+@pytest.mark.slow
 async def test_a_cancel_of_before_takes_nothing_away(world: World, slow: tuple[Relay, SlowLine]) -> None:
     """A Cancel has no answer. It is repeated elsewhere, and the id is scheduled again. Then the first Cancel
     arrives, and the new timer is delivered all the same."""

@@ -59,6 +59,7 @@ def test_scripts_without_the_refusal_are_caught(
         run(valkey, keyspace.topic(), HUNT, UNGUARDED, verbs=verbs)
 
 
+@pytest.mark.slow
 def test_callers_who_do_not_wait_are_caught(valkey: RunningServer, keyspace: Keyspace) -> None:
     """The rule for callers is needed: who repeats a call while its first try may act meets that try later."""
     with pytest.raises(AssertionError, match="a ghost"):

@@ -198,6 +198,7 @@ async def test_not_durable_in_time(disk: RunningServer, monkeypatch: pytest.Monk
         assert (await relay.timers.Schedule(request("a", "fsync"))).reached == "fsync"
 
 
+@pytest.mark.slow
 async def test_a_caller_whose_time_is_shorter_than_that_of_others() -> None:
     """Two callers share a script call, which waits for as long as the last of them. The one whose time ends
     first is told that it is not durable, and not that nothing is known of its call."""

@@ -8,8 +8,9 @@ from relay.rules.zones import find_zone, offset_at
 from tests.rules import proof, rrule_proof
 from tests.rules.oracle import clock, zone_names
 
+pytestmark = pytest.mark.slow
 
-@pytest.mark.slow
+
 def test_cron_against_the_judge_and_the_references() -> None:
     counts = proof.prove(1, 10_000, share=0.1)
     assert min(counts["cases"] // 10, counts["shifted"], counts["left out in gaps"]) > 30

@@ -237,6 +237,7 @@ async def test_everything_works(server: RunningServer) -> None:
     assert await shortcomings(server, become(server, RULES), patience=60.0) == []
 
 
+@pytest.mark.slow
 async def test_each_rule_is_needed(server: RunningServer) -> None:
     """Without any one of them something does not work."""
     idle = []

@@ -79,6 +79,7 @@ def test_all_batches_share_one_wait(pair: tuple[RunningServer, RunningServer]) -
     assert calls_of(master, "wait") == before + 1
 
 
+@pytest.mark.slow
 def test_a_server_that_takes_all_for_synced() -> None:
     """Valkey answers WAITAOF before the fsync; see `GroupCommit`. Between two ends of loads lies an fsync."""
     with start_server("valkey", config=EVERYSEC) as server:

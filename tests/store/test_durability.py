@@ -366,6 +366,7 @@ async def test_a_replica_that_stands_still(pair: tuple[RunningServer, RunningSer
         assert client.zscore("timers_timeline:t", "a") is not None
 
 
+@pytest.mark.slow
 async def test_a_replica_that_is_away(pair: tuple[RunningServer, RunningServer]) -> None:
     """It was there, as all are before a failover: so that passes, and is no mistake of the configuration. The
     answer says that nothing was changed."""
@@ -414,6 +415,7 @@ async def until_online(master: RunningServer, count: int) -> None:
     await until(counted, f"there are {count} replicas")
 
 
+@pytest.mark.slow
 async def test_both(pair: tuple[RunningServer, RunningServer]) -> None:
     """The replica has it on its disk, too; one without an append-only file never says so."""
     master, replica = pair

@@ -163,6 +163,7 @@ async def test_a_slot_on_its_way(shared: Cluster, server: Server) -> None:
     await store.cancel(topic, ["a", "b"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS, ids=server_id)
 async def test_a_script_is_not_ended_in_the_middle(kind: Kind) -> None:
     """On a slot that is moved key by key, though all keys of the topic are there: extending its only lease
