@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, cast
@@ -55,7 +55,7 @@ class PostgresOutbox:
                 ((there,),) = await (await connection.execute(LANES_THERE)).fetchall()
                 require_lanes(there)
                 self._has_lanes = True
-            found = await (await connection.execute(statements.TAKE, asked)).fetchall()
+            found = await self._planned(connection, statements.TAKE, asked)
         return [lane for (lane,) in found]
 
     async def read(self, lanes: Sequence[int], *, rows: int, size: int) -> list[OutboxRow]:
@@ -65,11 +65,19 @@ class PostgresOutbox:
         again, so they are read by another statement than the one that takes the lane: its snapshot is from
         before.
         """
-        asked = {"lanes": list(lanes), "rows": rows, "bytes": size}
+        asked = {"rows": rows, "bytes": size}
         with failures():
             connection = await self.connected()
-            found = await (await connection.execute(statements.READ, asked)).fetchall()
+            found = await self._planned(connection, statements.read(lanes), asked)
         return [OutboxRow(*row) for row in found]
+
+    async def _planned(
+        self, connection: AsyncConnection[Any], statement: str, asked: Mapping[str, Any]
+    ) -> list[tuple[Any, ...]]:
+        """The rows of a statement that is a transaction of its own, by the indexes."""
+        async with connection.transaction(), connection.pipeline():
+            await connection.execute(statements.PLANNED)
+            return await (await connection.execute(statement, asked)).fetchall()
 
     async def settle(self, done: HandedOver, *, holder: UUID, lanes: Sequence[int]) -> None:
         """Delete what was taken, put aside what was not, and give the lanes back."""

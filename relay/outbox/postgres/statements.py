@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+PLANNED = """
+SELECT set_config(name, setting, true) FROM (VALUES
+  ('enable_seqscan', 'off'), ('enable_bitmapscan', 'off'), ('enable_sort', 'off'),
+  ('max_parallel_workers_per_gather', '0'), ('jit', 'off')
+) AS planned (name, setting)
+"""
+"""For one transaction, have the planner look for rows by the indexes, in their order.
+
+By its own choice it would at times read and sort the whole backlog for the next 500 rows: what it knows of
+the table is from before the backlog came, or from before it went.
+"""
+
 _LEFT_ALONE = """
   EXISTS (
     SELECT FROM relay_outbox AS held
     WHERE held.topic = one.topic AND held.timer_id = one.timer_id AND held.id <= one.id
       AND held.again_at > statement_timestamp()
+    OFFSET 0
   )
 """
 """Whether a row, or an earlier one of its timer, is put aside: the intents of a timer keep their order.
 
 Race    A row's pause ends while the rows are read. A clock that went on would leave the row out and let the
 timer's next one through, so all rows are held against one instant.
+
+`OFFSET 0` has it asked for each row, by its index. Joined, it would be looked for among all that are put
+aside while the planner believes that there are none.
 """
 
 TAKE = f"""
@@ -22,6 +40,7 @@ WITH free AS MATERIALIZED (
     AND EXISTS (
       SELECT FROM relay_outbox AS one
       WHERE one.lane = lanes.lane AND one.refused_at IS NULL AND NOT {_LEFT_ALONE}
+      OFFSET 0
     )
   ORDER BY held_until LIMIT %(most)s FOR UPDATE SKIP LOCKED
 )
@@ -31,20 +50,29 @@ FROM free WHERE lanes.lane = free.lane RETURNING lanes.lane
 """Take lanes that have rows and no holder; those that were not held for longest come first. One that was
 given back is free whatever its instant says: the clock may have been set back since."""
 
-READ = f"""
+_OF_A_LANE = f"""
+(SELECT id FROM relay_outbox AS one WHERE lane = {{lane:d}} AND refused_at IS NULL AND NOT {_LEFT_ALONE}
+ORDER BY id)
+"""
+
+
+def read(lanes: Iterable[int]) -> str:
+    """Read the oldest rows of lanes, the first one whatever its size.
+
+    The lanes are merged, each in the order of its index, and no further than it must be.
+    """
+    merged = " UNION ALL ".join(_OF_A_LANE.format(lane=lane) for lane in lanes)
+    return f"""
 SELECT id, occurrence, action, topic, timer_id, payload, headers, content_type, due_time, delay, expire_time,
   expire_after, spread, seal_with, greatest(clock_timestamp() - written_at, interval '0') AS age
 FROM (
   SELECT *, sum(octet_length(payload)) OVER (ORDER BY id) - octet_length(payload) AS before
-  FROM (
-    SELECT * FROM relay_outbox AS one
-    WHERE lane = ANY(%(lanes)s) AND refused_at IS NULL AND NOT {_LEFT_ALONE}
-    ORDER BY id LIMIT %(rows)s
-  ) AS oldest
+  FROM relay_outbox
+  WHERE id = ANY (ARRAY(SELECT id FROM ({merged}) AS merged ORDER BY id LIMIT %(rows)s))
 ) AS sized
 WHERE before < %(bytes)s ORDER BY id
 """
-"""Read the oldest rows of the lanes, the first one whatever its size."""
+
 
 DELETE = "DELETE FROM relay_outbox WHERE id = ANY(%(ids)s)"
 """Remove rows that a relay has taken."""
