@@ -38,7 +38,10 @@ TIMERS = 20
 HISTORY = long_history(range(2))
 
 IN_LONG = frozenset(
-    ["no scripts", "broken python", "another python", "unseen folder", "unseen glob", "unseen out"]
+    [
+        *("audit", "no scripts", "broken python", "another python"),
+        *("unseen folder", "unseen glob", "unseen out"),
+    ]
 )
 """Steps of `make chaos`: each takes as long as a job, and the others show the same checks at work."""
 
@@ -270,8 +273,8 @@ def test_a_driver_without_relay_says_what_to_do(bare_python: str, tmp_path: Path
 
 
 def test_every_command_runs(told: dict[str, Any]) -> None:
-    """Load, compact, cancel, sweep, copy, restore, store the journal, audit it: with workers that lack Relay,
-    import it from what `--py-files` brings, and read its scripts there."""
+    """Load, compact, cancel, sweep, copy, restore, store the journal: with workers that lack Relay, import it
+    from what `--py-files` brings, and read its scripts there."""
     loaded = summary(told, "schedule")
     assert (loaded["written"], loaded["cold"], loaded["rejected"]) == (TIMERS / 2, TIMERS / 2, 1)
     assert summary(told, "cold")["rows"] == TIMERS / 2
@@ -280,6 +283,11 @@ def test_every_command_runs(told: dict[str, Any]) -> None:
     assert summary(told, "snapshot")["timers"] == TIMERS - 2
     assert summary(told, "restore")["loaded"] == told["restored timers"] == TIMERS - 2
     assert summary(told, "journal")["records"] == count(HISTORY)
+
+
+@pytest.mark.chaos
+def test_what_a_cluster_has_stored_is_audited_there(told: dict[str, Any]) -> None:
+    """As whole."""
     assert summary(told, "audit")["verdict"] == "proved"
 
 
