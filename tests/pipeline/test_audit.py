@@ -132,6 +132,7 @@ def told_by_core(batches: list[JournalBatch], *, exclusive: bool, at_rest: bool)
     return core.report(at_rest=at_rest)
 
 
+@pytest.mark.chaos
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_both_audits_say_the_same(

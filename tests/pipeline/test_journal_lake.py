@@ -118,6 +118,7 @@ def test_a_batch_that_breaks_off_is_stored_once(
     assert_holds(spark, tmp_path, topic, journal)
 
 
+@pytest.mark.chaos
 def test_a_new_checkpoint_goes_on_where_the_lake_ends(
     spark: SparkSession, valkey: RunningServer, keyspace: Keyspace, tmp_path: Path
 ) -> None:
@@ -259,6 +260,7 @@ def test_compaction_changes_nothing(
     assert (state.compacted, state.marks, state.stored) == (state.commits, before.marks, before.stored)
 
 
+@pytest.mark.chaos
 def test_compaction_runs_by_itself(
     spark: SparkSession,
     valkey: RunningServer,

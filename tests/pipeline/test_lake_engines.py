@@ -192,6 +192,7 @@ def asked(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> duck
     return connection
 
 
+@pytest.mark.chaos
 @pytest.mark.checkout
 def test_every_question_of_the_page_is_answered(
     spark: SparkSession, asked: duckdb.DuckDBPyConnection

@@ -108,6 +108,7 @@ def dying(at: int, *, after: bool) -> Any:
     return dies
 
 
+@pytest.mark.chaos
 def test_a_difference_is_told(spark: SparkSession, old: Path, tmp_path: Path) -> None:
     """A row that is missing in the new lake, and one that is another."""
     asked = MigrateLake(str(old), str(tmp_path / "lake"))

@@ -87,6 +87,7 @@ def moved(old: Old) -> Moved:
     return old_store.move(OldStore(old.world.spark, str(old.path)), old.world.cold)
 
 
+@pytest.mark.chaos
 def test_what_rests_is_moved(old: Old) -> None:
     """And comes once; a write that was not settled is finished by a sweep, and then comes, too."""
     world = old.world

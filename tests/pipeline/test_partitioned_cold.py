@@ -175,6 +175,7 @@ def test_the_marks_of_one_partition_are_lost(world: ColdWorld, parts: LaidOut) -
     parts.assert_at_home(IDS)
 
 
+@pytest.mark.chaos
 @pytest.mark.parametrize("moves", [False, True])
 def test_a_plan_of_another_layout(world: ColdWorld, parts: LaidOut, moves: bool) -> None:
     """A sweep was killed, its marks were lost or removed, and the topic has moved: the plan is made anew."""

@@ -68,6 +68,7 @@ def test_topics_of_all_nodes(
         assert redis_cluster.tell(node, "ZCARD", f"timers_timeline:{{{topic}}}") == 2
 
 
+@pytest.mark.chaos
 def test_a_topic_of_several_partitions(
     spark: SparkSession, redis_cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
