@@ -27,6 +27,7 @@ pytestmark = [pytest.mark.checkout, pytest.mark.slow, pytest.mark.timeout(900)]
 BUCKET = "shop"
 
 
+@pytest.mark.chaos
 def test_the_walk_goes_as_the_page_shows(
     spark: SparkSession, stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
