@@ -133,7 +133,6 @@ def told_by_core(batches: list[JournalBatch], *, exclusive: bool, at_rest: bool)
 
 
 @pytest.mark.chaos
-@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_both_audits_say_the_same(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

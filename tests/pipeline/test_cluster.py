@@ -287,7 +287,7 @@ def test_every_command_runs(told: dict[str, Any]) -> None:
 
 @pytest.mark.chaos
 def test_what_a_cluster_has_stored_is_audited_there(told: dict[str, Any]) -> None:
-    """As whole."""
+    """As it is found whole: every promise is proved."""
     assert summary(told, "audit")["verdict"] == "proved"
 
 

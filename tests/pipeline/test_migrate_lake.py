@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900)]
 
 LONG = "/" * 90
 """A topic whose name no folder can have."""
@@ -68,7 +68,6 @@ def old(spark: SparkSession, tmp_path: Path) -> Path:
     return tmp_path / "old"
 
 
-@pytest.mark.chaos
 def test_it_comes_over_whole(
     spark: SparkSession, old: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,7 +107,6 @@ def dying(at: int, *, after: bool) -> Any:
     return dies
 
 
-@pytest.mark.chaos
 def test_a_difference_is_told(spark: SparkSession, old: Path, tmp_path: Path) -> None:
     """A row that is missing in the new lake, and one that is another."""
     asked = MigrateLake(str(old), str(tmp_path / "lake"))
@@ -119,7 +117,6 @@ def test_a_difference_is_told(spark: SparkSession, old: Path, tmp_path: Path) ->
     assert [problem.partition(" differs")[0] for problem in problems] == ["topic 'a'", "topic 'c'"]
 
 
-@pytest.mark.chaos
 def test_what_can_not_be_moved(spark: SparkSession, old: Path, tmp_path: Path) -> None:
     """No lake, a log with a hole, a target with rows; and no job stores into an old lake."""
     with pytest.raises(InvalidField, match="no whole log"):

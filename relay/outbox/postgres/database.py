@@ -55,7 +55,7 @@ class PostgresOutbox:
                 ((there,),) = await (await connection.execute(LANES_THERE)).fetchall()
                 require_lanes(there)
                 self._has_lanes = True
-            found = await self._planned(connection, statements.TAKE, asked)
+            found = await self._planned(statements.TAKE, asked)
         return [lane for (lane,) in found]
 
     async def read(self, lanes: Sequence[int], *, rows: int, size: int) -> list[OutboxRow]:
@@ -67,14 +67,12 @@ class PostgresOutbox:
         """
         asked = {"rows": rows, "bytes": size}
         with failures():
-            connection = await self.connected()
-            found = await self._planned(connection, statements.read(lanes), asked)
+            found = await self._planned(statements.read(lanes), asked)
         return [OutboxRow(*row) for row in found]
 
-    async def _planned(
-        self, connection: AsyncConnection[Any], statement: str, asked: Mapping[str, Any]
-    ) -> list[tuple[Any, ...]]:
+    async def _planned(self, statement: str, asked: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         """The rows of a statement that is a transaction of its own, by the indexes."""
+        connection = await self.connected()
         async with connection.transaction(), connection.pipeline():
             await connection.execute(statements.PLANNED)
             return await (await connection.execute(statement, asked)).fetchall()
