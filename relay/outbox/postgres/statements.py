@@ -10,7 +10,7 @@ SELECT set_config(name, setting, true) FROM (VALUES
   ('max_parallel_workers_per_gather', '0'), ('jit', 'off')
 ) AS planned (name, setting)
 """
-"""For one transaction, have the planner look for rows by the indexes, in their order.
+"""For one transaction, have the planner look for rows by the indexes, in their order: see 0139.
 
 By its own choice it would at times read and sort the whole backlog for the next 500 rows: what it knows of
 the table is from before the backlog came, or from before it went.
