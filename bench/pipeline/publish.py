@@ -10,7 +10,8 @@ import matplotlib as mpl
 from matplotlib.figure import Figure as Canvas
 
 from bench.harness.rows import Key
-from bench.pipeline.measures import audit, beside, ingest, load, sweep
+from bench.pipeline.measures import audit, beside, find, ingest, load, sweep
+from bench.pipeline.world import FULL
 from bench.report import plots, results, tables
 from bench.report.results import Figure, Results
 
@@ -28,7 +29,9 @@ greatest behind them; trust the ratios. What is done is said in [pipeline.md](..
 HEADLINES = {
     "load": "Timers of 100 bytes, sorted by due time, from two Parquet files into an empty Redis, and back.",
     "ingest": "A topic's journal in Redis, 500 records an entry, stored in an empty lake in one batch.",
-    "audit": "A lake of journals, 4.3 records a timer, judged by `relay pipeline audit`, with all tables.",
+    "find": "Cold stores of rows that fall due over 30 days, in writes of 10 million. Ids are random, so the"
+    " order of rows says nothing of them. CPU is that of driver, JVM and workers.",
+    "audit": "Lakes of journals, 4.3 records a timer, judged by `relay pipeline audit`, with all tables.",
     "sweep": "The same timers by way of the cold store, where they rest in one write, sorted by due time.",
     "beside": "A claim of ten timers every five milliseconds, while a load writes to another topic.",
 }
@@ -62,6 +65,8 @@ def value(measure: str, name: str, stat: str) -> Callable[[dict[Key, float]], fl
 
 
 CEILING = ("load", load.RAW, "")
+_, AUDITED, MOST_AUDITED = FULL.journal_rows
+MOST_COLD = FULL.cold_rows[-1]
 TARGETS = [
     Target("unguarded write, of raw pipelines", 0.70, ratio("load", load.WRITE, CEILING)),
     Target("guarded load, of raw pipelines", 0.50, ratio("sweep", sweep.LOAD, ("sweep", sweep.RAW, ""))),
@@ -85,7 +90,26 @@ TARGETS = [
         at_least=False,
     ),
     Target("journal ingest", 100_000, value("ingest", ingest.INGEST, ""), "rows/s"),
-    Target("memory of an audit", 4.0, value("audit", audit.MEMORY, ""), "GiB", at_least=False),
+    Target(
+        "a cold timer's row by its id, by deltalake",
+        1,
+        value("find", find.looked_up(find.RUST, MOST_COLD), "seconds"),
+        "s",
+        at_least=False,
+    ),
+    Target(
+        "a cold timer's row by its id, by Spark",
+        5,
+        value("find", find.looked_up(find.SPARK, MOST_COLD), "seconds"),
+        "s",
+        at_least=False,
+    ),
+    Target("memory of an audit", 4.0, value("audit", audit.memory_of(AUDITED), ""), "GiB", at_least=False),
+    Target(
+        "an audit of 32 million rows, of the rate of 8 million",
+        0.9,
+        ratio("audit", audit.audited(MOST_AUDITED), ("audit", audit.audited(AUDITED), "")),
+    ),
 ]
 """Each measure's file adds its own."""
 
@@ -140,16 +164,22 @@ def _line(target: Target, figure: Figure, between: str) -> str:
 
 
 def _draw(measure: str, figures: Sequence[Figure], folder: Path) -> list[str]:
-    """Rates as bars, times by quantile."""
+    """Rates as bars, what is measured in seconds too, and times by quantile."""
     drawable = [figure for figure in figures if figure.median is not None]
-    by_quantile = any(figure.stat for figure in drawable)
-    if not by_quantile:
+    seconds = [figure for figure in drawable if figure.stat == "seconds"]
+    by_quantile = not seconds and any(figure.stat for figure in drawable)
+    if seconds:
+        drawable = seconds
+    elif not by_quantile:
         drawable = [figure for figure in drawable if figure.unit.endswith("/s")]
     if not drawable:
         return []
     with mpl.rc_context(plots.STYLE):
         height = 0.9 + 0.3 * len({figure.name for figure in drawable})
         canvas = Canvas(figsize=(plots.WIDTH, height), layout="constrained")
-        (plots.quantiles if by_quantile else plots.bars)(canvas.subplots(), drawable)
+        if by_quantile:
+            plots.quantiles(canvas.subplots(), drawable)
+        else:
+            plots.bars(canvas.subplots(), drawable, "seconds" if seconds else "a second")
         canvas.savefig(folder / f"pipeline-{measure}.svg", metadata={"Date": None, "Creator": None})
     return [f"pipeline-{measure}.svg"]

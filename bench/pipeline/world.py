@@ -26,17 +26,18 @@ CALM = 1.0
 
 @dataclass(frozen=True)
 class Plan:
-    """How much is measured. `payload` in bytes, `beside` in seconds."""
+    """How much is measured. `payload` in bytes, `beside` in seconds; tables of several sizes in rows."""
 
     timers: int = 1_000_000
     payload: int = 100
     beside: float = 15.0
     ingested: int = 1_000_000
-    journal_rows: int = 8_000_000
+    journal_rows: tuple[int, ...] = (1_000_000, 8_000_000, 32_000_000)
+    cold_rows: tuple[int, ...] = (1_000_000, 10_000_000, 100_000_000)
 
 
 FULL = Plan()
-QUICK = Plan(timers=200_000, beside=5.0, ingested=200_000, journal_rows=800_000)
+QUICK = Plan(timers=200_000, beside=5.0, ingested=200_000, journal_rows=(800_000,), cold_rows=(1_000_000,))
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,11 @@ class World:
     def timers(self) -> DataFrame:
         """That table."""
         return self.spark.read.parquet(str(self.table()))
+
+
+def millions(count: int) -> str:
+    """A number of rows, in words: `8 million rows`."""
+    return f"{count / 1e6:g} million rows"
 
 
 @contextmanager

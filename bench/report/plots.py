@@ -46,8 +46,8 @@ def draw(results: Results, folder: Path) -> list[str]:
     return drawn
 
 
-def bars(axes: Axes, figures: Sequence[Figure]) -> None:
-    """A rate each, with its spread over the runs."""
+def bars(axes: Axes, figures: Sequence[Figure], unit: str = "a second") -> None:
+    """A rate each, or what else has this unit, with its spread over the runs."""
     middles = [_middle(figure) for figure in figures]
     below = [middle - min(figure.values) for middle, figure in zip(middles, figures, strict=True)]
     above = [max(figure.values) - middle for middle, figure in zip(middles, figures, strict=True)]
@@ -59,7 +59,7 @@ def bars(axes: Axes, figures: Sequence[Figure]) -> None:
         error_kw={"elinewidth": 1, "capsize": 2},
     )
     axes.invert_yaxis()
-    axes.set_xlabel("a second")
+    axes.set_xlabel(unit)
     axes.xaxis.set_major_formatter(_thousands())
     _clean(axes)
 

@@ -92,6 +92,11 @@ class SlowLine:
         with self._changed:
             return bool(self._held())
 
+    def senders(self) -> set[int]:
+        """The ports from which came what is held."""
+        with self._changed:
+            return {each.near.getpeername()[1] for each in self._held()}
+
     def hang_up(self) -> None:
         """Cut the sender off from the connections whose bytes are held. It notices at once."""
         with self._changed:

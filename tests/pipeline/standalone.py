@@ -37,7 +37,9 @@ HIDING = 'mount -t tmpfs tmpfs "$1" && shift && exec "$@"'
 
 
 class Cluster:
-    """`second_lacks` is a folder that is empty for the second worker, as on a machine without a shared mount.
+    """The second worker has a host of its own: Spark starts no task beside its twin on one host.
+
+    `second_lacks` is a folder that is empty for the second worker, as on a machine without a shared mount.
 
     It is None where this machine allows no mount.
     """
@@ -47,6 +49,7 @@ class Cluster:
         self.port, self._web = free_port(), free_port()
         self.master = f"spark://127.0.0.1:{self.port}"
         self._processes: list[subprocess.Popen[bytes]] = []
+        """The master, and the two workers."""
         unshared = ("unshare", "--map-root-user", "--mount", "sh", "-c", HIDING, "sh")
         folder = place / "of-one-machine"
         folder.mkdir()
@@ -78,7 +81,14 @@ class Cluster:
             self._start("master.Master", *at)
             self._until_workers(0)
             for number, around in enumerate(((), self._second)):
-                at = ("--host", "127.0.0.1", "--port", str(free_port()), "--webui-port", str(free_port()))
+                at = (
+                    "--host",
+                    f"127.0.0.{number + 1}",
+                    "--port",
+                    str(free_port()),
+                    "--webui-port",
+                    str(free_port()),
+                )
                 folder = ("--work-dir", str(self.place / f"worker-{number}"))
                 size = ("--cores", "1", "--memory", MEMORY)
                 self._start("worker.Worker", *at, *folder, *size, self.master, around=around)
@@ -97,6 +107,11 @@ class Cluster:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+    @property
+    def workers(self) -> list[int]:
+        """The process ids of the two workers."""
+        return [each.pid for each in self._processes[1:]]
 
     def _start(self, what: str, *arguments: str, around: tuple[str, ...] = ()) -> None:
         script = str(SPARK_HOME / "bin" / "spark-class")

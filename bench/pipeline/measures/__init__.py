@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from bench.harness.rows import Row
-from bench.pipeline.measures import audit, beside, ingest, load, sweep
+from bench.pipeline.measures import audit, beside, find, ingest, load, sweep
 from bench.pipeline.world import World
 
 MEASURES: Mapping[str, Callable[[World], Iterator[Row]]] = {
@@ -13,5 +13,6 @@ MEASURES: Mapping[str, Callable[[World], Iterator[Row]]] = {
     "beside": beside.measure,
     "sweep": sweep.measure,
     "ingest": ingest.measure,
+    "find": find.measure,
     "audit": audit.measure,
 }

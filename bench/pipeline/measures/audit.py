@@ -1,4 +1,4 @@
-"""A lake of millions of rows, audited in one local run: how long, and how much memory all processes hold."""
+"""Lakes of millions of rows, each audited in one local run: how fast, and how much memory it takes."""
 
 from __future__ import annotations
 
@@ -14,28 +14,43 @@ import psutil
 
 from bench.harness.rows import Row
 from bench.pipeline.journal_rows import Made, rows
-from bench.pipeline.world import World
+from bench.pipeline.world import World, millions
 from relay.pipeline.jobs import audit as audit_job
 from relay.pipeline.lake.journal_lake import Lake
 
-AUDITED = "journal rows audited"
-MEMORY = "most memory of driver, JVM and workers during the audit"
 WROTE = "journal rows made and written to the lake"
+
+
+def audited(count: int) -> str:
+    """The name of the rate at which a lake of so many rows is audited."""
+    return f"a lake of {millions(count)}, audited"
+
+
+def memory_of(count: int) -> str:
+    """The name of the most memory that its audit takes."""
+    return f"most memory of driver, JVM and workers, {millions(count)}"
+
 
 LOOK = 0.25
 """Seconds between two looks at the processes."""
 
 
 def measure(world: World) -> Iterator[Row]:
-    """The lake is made once; each run judges all of it."""
-    place = world.folder / f"lake-{world.plan.journal_rows}"
+    """Each lake is made once; each run judges all of it."""
+    for count in world.plan.journal_rows:
+        yield from _of_size(world, count)
+
+
+def _of_size(world: World, size: int) -> Iterator[Row]:
+    place = world.folder / f"lake-{size}"
     lake = Lake(world.spark, str(place))
     if not place.exists():
         began = time.perf_counter()
-        made = rows(world.spark, Made(world.plan.journal_rows)).repartition("topic")
+        made = rows(world.spark, Made(size)).repartition("topic")
         lake.create()
         lake.append(made, lake.state())
-        yield Row("audit", WROTE, lake.rows().count() / (time.perf_counter() - began), "rows/s")
+        if size == world.plan.journal_rows[-1]:
+            yield Row("audit", WROTE, lake.rows().count() / (time.perf_counter() - began), "rows/s")
     count = lake.rows().count()
     out = world.folder / "audit"
     shutil.rmtree(out, ignore_errors=True)
@@ -44,8 +59,8 @@ def measure(world: World) -> Iterator[Row]:
         told = audit_job.run(world.spark, None, audit_job.AuditJob(str(place), str(out), exclusive=True))
     if told.facts["verdict"] != "proved" or told.counts["records"] != count:
         raise RuntimeError(f"the audit went wrong: {told.document()}")
-    yield Row("audit", AUDITED, count / (time.perf_counter() - began), "rows/s")
-    yield Row("audit", MEMORY, memory.most / 2**30, "GiB")
+    yield Row("audit", audited(size), count / (time.perf_counter() - began), "rows/s")
+    yield Row("audit", memory_of(size), memory.most / 2**30, "GiB")
 
 
 class Memory:

@@ -66,7 +66,7 @@ def _steps(world: World, cold: ColdStore) -> dict[str, float]:
     """Each step alone; the plan is given up in the end, so that a whole sweep finds the rows again."""
     world.clear()
     number = cold.plans.following()
-    marks = {TOPIC: _open(world, number)}
+    marks = {TOPIC: opened(world, number)}
     sweep = Sweep(world.spark, cold, world.target, [TOPIC], SweepOptions(horizon=None))
     staged: list[Staged] = []
 
@@ -93,7 +93,8 @@ def _sweep(world: World, cold: ColdStore) -> None:
     Sweep(world.spark, cold, world.target, [TOPIC], SweepOptions(horizon=None)).run()
 
 
-def _open(world: World, number: int) -> Marks:
+def opened(world: World, number: int) -> Marks:
+    """The marks of a plan."""
     with world.target.open() as store:
         epoch = Loading(store.server).open(
             TOPIC, str(number), "bench", lock=0, ttl=3600, epoch="bench", store="bench"
@@ -104,7 +105,7 @@ def _open(world: World, number: int) -> Marks:
 
 def _guarded(world: World, held: raw.Rows) -> float:
     world.clear()
-    rate = raw.guarded(world.target, _open(world, 0), held)
+    rate = raw.guarded(world.target, opened(world, 0), held)
     assert world.count() == len(held.ids)
     return rate
 

@@ -1,0 +1,131 @@
+"""Cold stores of many rows: one timer's row found by its id, and what is due within two hours planned."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from hashlib import md5
+from typing import Any
+
+import psutil
+from deltalake import DeltaTable, QueryBuilder
+from pyspark.sql import functions as f
+
+from bench.harness.rows import Row
+from bench.pipeline.measures.sweep import opened
+from bench.pipeline.world import TOPIC, World, millions
+from relay.pipeline.cold import staging
+from relay.pipeline.cold.store import ColdStore
+from relay.pipeline.cold.sweep import HOUR, Sweep, now
+from relay.pipeline.cold.sweep_options import SweepOptions
+from relay.pipeline.cold.topic_marks import Opened
+from relay.store.codec import envelope
+
+SPAN = 30 * 24 * HOUR
+"""Microseconds over which the rows of a store fall due."""
+WRITE = 10_000_000
+"""The most rows of one write."""
+LOOKS = 7
+"""Look-ups of a run, each of another id."""
+SPARK, RUST = "Spark", "deltalake"
+
+
+def looked_up(reader: str, count: int) -> str:
+    """The name of what one look-up by id takes."""
+    return f"{reader}: a row by its id, of {millions(count)}"
+
+
+def planned(count: int) -> str:
+    """The name of what a plan for two hours takes."""
+    return f"two hours planned and staged, of {millions(count)}"
+
+
+def measure(world: World) -> Iterator[Row]:
+    """Each store is made once, of ids that are random hexadecimal digits; each run looks other ids up."""
+    for count in world.plan.cold_rows:
+        cold = ColdStore(world.spark, str(world.folder / f"cold-{count}"))
+        if cold.table.version() < 0:
+            began = time.perf_counter()
+            _fill(world, cold, count)
+            rate = count / (time.perf_counter() - began)
+            yield Row("find", f"written into the cold store, {millions(count)}", rate, "rows/s")
+        for reader, look in ((RUST, _by_rust), (SPARK, _by_spark)):
+            yield from _looked_up(world, cold, count, reader, look)
+        seconds, rows = _planned(world, cold)
+        yield Row("find", planned(count), seconds, "s", "seconds", note=f"{rows:,} rows were due")
+
+
+def _fill(world: World, cold: ColdStore, count: int) -> None:
+    """Write rows that fall due evenly from now on."""
+    first = now(world.target)
+    head = envelope.encode(b"remind me", {}, "").hex()
+    for start in range(0, count, WRITE):
+        rows = world.spark.range(start, min(start + WRITE, count), 1, 8).selectExpr(
+            f"'{TOPIC}' as topic",
+            "md5(string(id)) as timer_id",
+            f"{first} + id * {SPAN // count} as due_us",
+            "cast(null as long) as expires_us",
+            f"unhex('{head}') as envelope",
+        )
+        write = cold.write(rows, cold.version(now(world.target)))
+        assert write is not None
+        cold.settle(write)
+
+
+def _looked_up(
+    world: World, cold: ColdStore, count: int, reader: str, look: Callable[[ColdStore, str], int]
+) -> Iterator[Row]:
+    """One look-up more goes before, in which Spark compiles its plan."""
+    took, cpu = [], []
+    for nth in range(LOOKS + 1):
+        wanted = (nth * 7_368_787 + time.monotonic_ns()) % count
+        began, used = time.perf_counter(), _cpu(world)
+        found = look(cold, md5(str(wanted).encode()).hexdigest())
+        if nth:
+            took.append(time.perf_counter() - began)
+            cpu.append(_cpu(world) - used)
+        if found != 1:
+            raise RuntimeError(f"{reader} found {found} rows of the id of {wanted}")
+    name = looked_up(reader, count)
+    yield Row("find", name, statistics.median(took), "s", "seconds")
+    yield Row("find", name, max(took), "s", "slowest")
+    yield Row("find", name, statistics.median(cpu), "s", "CPU")
+
+
+def _by_rust(cold: ColdStore, timer_id: str) -> int:
+    query = QueryBuilder().register("cold", DeltaTable(cold.table.path.removeprefix("file:")))
+    found: Any = query.execute(f"SELECT * FROM cold WHERE topic = '{TOPIC}' AND timer_id = '{timer_id}'")
+    return sum(len(batch) for batch in found)
+
+
+def _by_spark(cold: ColdStore, timer_id: str) -> int:
+    rows = cold.table.rows().where((f.col("topic") == TOPIC) & (f.col("timer_id") == timer_id))
+    return len(rows.collect())
+
+
+def _planned(world: World, cold: ColdStore) -> tuple[float, int]:
+    """The seconds of a plan of what is due within two hours, and how many rows it staged. It is given up."""
+    world.clear()
+    number = cold.plans.following()
+    marks = {TOPIC: opened(world, number)}
+    sweep = Sweep(world.spark, cold, world.target, [TOPIC], SweepOptions(horizon=2 * HOUR))
+    began = time.perf_counter()
+    look = sweep.look()
+    plan = sweep.planned(number, look, Opened(marks))
+    assert plan is not None
+    staging.stage(cold, plan, world.target)
+    took = time.perf_counter() - began
+    cold.plans.abandon(number)
+    return took, look.rows[TOPIC][0]
+
+
+def _cpu(world: World) -> float:
+    """Seconds of CPU that this process and all below it have used, without the server's."""
+    me = psutil.Process()
+    used = 0.0
+    for each in (me, *me.children(recursive=True)):
+        if each.pid != world.server.pid:
+            times = each.cpu_times()
+            used += times.user + times.system
+    return used
