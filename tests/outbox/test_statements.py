@@ -7,7 +7,10 @@ from uuid import uuid4
 
 import pytest
 
+from relay.outbox.handing_over import HandedOver, NotTaken
+from relay.outbox.ports import DatabaseFailure
 from relay.outbox.postgres import statements
+from relay.outbox.postgres.database import PostgresOutbox
 from tests.outbox.desk import Desk
 
 WAITING, REFUSED, AT_ONCE = 20_000, 2_000, 500
@@ -50,3 +53,34 @@ def test_a_step_reads_no_more_than_it_hands_over(desk: Desk, analyzed: str) -> N
     assert reads(desk, statements.TAKE, holder=uuid4(), lease="60 s", most=16) < AT_ONCE
     assert reads(desk, statements.read(range(16)), rows=AT_ONCE, bytes=1 << 20) < 4 * AT_ONCE
     assert reads(desk, statements.read([7]), rows=AT_ONCE, bytes=1 << 20) < 4 * AT_ONCE
+
+
+async def test_the_planners_settings_end_with_a_statement(desk: Desk) -> None:
+    """They hold for what goes with them in one round trip, and the next user of a pooler meets none."""
+    database = PostgresOutbox(desk.database.partition("://")[2])
+    asked = "SELECT current_setting('enable_sort')"
+    try:
+        assert await database._planned(asked, {}) == [("off",)]
+        connection = await database.connected()
+        assert await (await connection.execute(asked)).fetchall() == [("on",)]
+    finally:
+        await database.close()
+
+
+@pytest.mark.parametrize("fault", ["the database's", "the mover's"])
+async def test_what_a_step_settles_stands_whole_or_not_at_all(desk: Desk, fault: str) -> None:
+    """A row that was taken is there again if the same step can't put another one aside."""
+    desk.connection.execute(BACKLOG)
+    if fault == "the database's":
+        desk.connection.execute("ALTER TABLE relay_outbox ADD CHECK (reason <> 'refused')")
+    reason = "refused" if fault == "the database's" else "with a NUL: \0"
+    (taken,), (other,) = desk.connection.execute("SELECT id FROM relay_outbox ORDER BY id LIMIT 2").fetchall()
+    database = PostgresOutbox(desk.database.partition("://")[2])
+    done = HandedOver([taken], [NotTaken(other, reason, None)])
+    try:
+        with pytest.raises(DatabaseFailure):
+            await database.settle(done, holder=uuid4(), lanes=[0])
+    finally:
+        await database.close()
+    count = "SELECT count(*) FROM relay_outbox WHERE id = %s"
+    assert desk.connection.execute(count, [taken]).fetchone() == (1,)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 from typing import Any, cast
 from uuid import UUID
@@ -72,16 +72,25 @@ class PostgresOutbox:
 
     async def _planned(self, statement: str, asked: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         """The rows of a statement that is a transaction of its own, by the indexes."""
-        connection = await self.connected()
-        async with connection.transaction(), connection.pipeline():
+        async with self._transaction() as connection:
             await connection.execute(statements.PLANNED)
-            return await (await connection.execute(statement, asked)).fetchall()
+            cursor = await connection.execute(statement, asked)
+        return await cursor.fetchall()
+
+    @asynccontextmanager
+    async def _transaction(self) -> AsyncIterator[AsyncConnection[Any]]:
+        """A transaction in one round trip. An error leaves it open and undone: whoever gets one closes the
+        connection, as a mover does."""
+        connection = await self.connected()
+        async with connection.pipeline():
+            await connection.execute("BEGIN")
+            yield connection
+            await connection.execute("COMMIT")
 
     async def settle(self, done: HandedOver, *, holder: UUID, lanes: Sequence[int]) -> None:
         """Delete what was taken, put aside what was not, and give the lanes back."""
         with failures():
-            connection = await self.connected()
-            async with connection.transaction(), connection.pipeline():
+            async with self._transaction() as connection:
                 if done.taken:
                     await connection.execute(statements.DELETE, {"ids": done.taken})
                 for each in done.not_taken:
