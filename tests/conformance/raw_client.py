@@ -261,7 +261,7 @@ async def serve(topic: str, places: int) -> None:
 async def schedule(topic: str, timer_id: str, delay_ms: str, payload: str) -> None:
     spec = timer_pb2.TimerSpec(topic=topic, timer_id=timer_id, payload=payload.encode())
     spec.delay.FromMilliseconds(int(delay_ms) // (1000 if FAULT == "delay-in-seconds" else 1))
-    # A long one has no fault taken for a slow machine.
+    # Long, so that a fault is not taken for a slow machine.
     life = 1.0 if FAULT in ("honest", "hears-late", "retries-later") else 20.0
     heard = FAULT != "hears-late"
     async with grpc.aio.insecure_channel(os.environ["RELAY_TARGET"], options=OPTIONS) as channel:

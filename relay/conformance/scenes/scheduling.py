@@ -23,8 +23,9 @@ PAUSE = 1.5
 """Seconds that a relay asks for by RetryInfo."""
 RETRY_PATIENCE = 30.0
 """Seconds for a try and the next one."""
-UNHEARD = 3
-"""Tries in a row that a busy machine may let pass their deadline, so that their answers come too late."""
+MOST_TRIES = 3
+"""The most tries of a call that is refused for good: on a busy machine all but the last may pass their
+deadline before the answer comes."""
 TIMER_ID, DELAY_MS, PAYLOAD = "zwölf", 1500, "ein Käse"
 
 
@@ -132,12 +133,13 @@ async def _tries(stage: Stage, count: int) -> Sequence[ScheduleTry]:
 
 
 def _made_again(tries: Sequence[ScheduleTry]) -> bool:
-    """Whether a try was not the last one though its client has, or should have, heard of its end.
+    """Whether a try came though the client has heard the answer to the one before it.
 
-    A try that comes when the one before it has passed its deadline may be right: on a busy machine the answer
-    came too late.
+    One that comes when the try before it has passed its deadline may be right: the answer may have come too
+    late. Half of it, since the try has been on its way for a while when the relay reads what is left. So a
+    client that waits for as long, and gives up after a few, is not found.
     """
-    return len(tries) > UNHEARD or any(
+    return len(tries) > MOST_TRIES or any(
         earlier.life is None or later.at - earlier.at < earlier.life / 2 for earlier, later in pairwise(tries)
     )
 
