@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
+from relay.pipeline.lake.journal_rows import COLUMNS
+
 BLOCK = 100
 START_MS = 1_767_225_600_000
 KINDS = ("SCHEDULED", "CLAIMED", "RECEIVED", "NACKED", "CLAIMED", "RECEIVED", "ACKED")
@@ -95,35 +97,27 @@ def _changes(placed: DataFrame) -> DataFrame:
     place = f.col("place")
     own_due = f.timestamp_micros(f.col("due") - place * 37)
     until = f.timestamp_micros(f.col("at_us") + 30_000_000)
-    nothing = {
-        name: f.lit(None).cast(kind)
-        for name, kind in (
-            ("raw_id", "binary"), ("expires", "timestamp"), ("previous_due", "timestamp"),
-            ("reason", "string"), ("refused", "string"), ("adopted", "string"), ("dead_id", "string"),
-            ("count", "bigint"), ("partition", "int"), ("hand_over", "string"),
-            ("previous_dead_id", "string"),
-        )
-    }  # fmt: skip
+    made = {
+        "topic": f.col("topic"),
+        "entry": f.col("entry"),
+        "number": f.col("batch_first") + place,
+        "batch_first": f.col("batch_first"),
+        "batch_last": f.col("batch_first") + BLOCK - 1,
+        "at": f.timestamp_micros("at_us"),
+        "kind": kind,
+        "timer_id": f.concat_ws("-", f.lit("timer"), f.hex("block"), place.cast("string")),
+        "due": f.when(counted | (kind == "SCHEDULED"), own_due),
+        "score": f.when(claimed | kind.isin("RECEIVED", "NACKED"), until),
+        "nonce": nonce,
+        "occurrence": f.when(claimed, first),
+        "attempts": f.when(counted, f.when(again | (kind == "NACKED"), 1).otherwise(0)).otherwise(0),
+        "claims": f.when(counted, f.when(again, 2).otherwise(1)).otherwise(0),
+        **dict.fromkeys(("received", "suspect", "approximate"), f.lit(False)),
+    }
+    nothing = f.lit(None)
+    columns = [made.get(name, nothing).cast(of).alias(name) for name, of in COLUMNS.items()]
     return placed.select("*", f.explode(f.sequence(f.lit(0), f.lit(BLOCK - 1))).alias("place")).select(
-        "topic",
-        "entry",
-        (f.col("batch_first") + place).alias("number"),
-        "batch_first",
-        (f.col("batch_first") + BLOCK - 1).alias("batch_last"),
-        f.timestamp_micros("at_us").alias("at"),
-        "kind",
-        f.concat_ws("-", f.lit("timer"), f.hex("block"), place.cast("string")).alias("timer_id"),
-        nothing["raw_id"].alias("raw_id"),
-        f.when(counted | (kind == "SCHEDULED"), own_due).alias("due"),
-        f.when(claimed | kind.isin("RECEIVED", "NACKED"), until).alias("score"),
-        *(nothing[name].alias(name) for name in ("expires", "previous_due")),
-        nonce.alias("nonce"),
-        f.when(claimed, first).alias("occurrence"),
-        f.when(counted, f.when(again | (kind == "NACKED"), 1).otherwise(0)).otherwise(0).alias("attempts"),
-        f.when(counted, f.when(again, 2).otherwise(1)).otherwise(0).alias("claims"),
-        *(f.lit(False).alias(name) for name in ("received", "suspect", "approximate")),
-        *(nothing[name].alias(name) for name in ("reason", "refused", "adopted", "dead_id", "count")),
-        *(nothing[name].alias(name) for name in ("partition", "hand_over", "previous_dead_id")),
+        *columns
     )
 
 

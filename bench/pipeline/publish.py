@@ -31,7 +31,8 @@ HEADLINES = {
     "ingest": "A topic's journal in Redis, 500 records an entry, stored in an empty lake in one batch.",
     "find": "Cold stores of rows that fall due over 30 days, in writes of 10 million. Ids are random, so the"
     " order of rows says nothing of them. CPU is that of driver, JVM and workers.",
-    "audit": "Lakes of journals, 4.3 records a timer, judged by `relay pipeline audit`, with all tables.",
+    "audit": "Lakes of journals, 4.3 records a timer, judged by `relay pipeline audit`, with all tables. One"
+    " session audits them all, the smallest first, and gives no memory back in between.",
     "sweep": "The same timers by way of the cold store, where they rest in one write, sorted by due time.",
     "beside": "A claim of ten timers every five milliseconds, while a load writes to another topic.",
 }

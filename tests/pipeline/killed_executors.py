@@ -1,7 +1,7 @@
 """Commands on a cluster whose executors are killed under them: each as `on_a_cluster` runs it.
 
 Arguments: a file of steps in JSON, one for the answers, and the process ids of the workers. An answer also
-says how many executors were killed meanwhile (`kills`).
+says how many executors of which worker were killed meanwhile (`kills`).
 """
 
 from __future__ import annotations
@@ -9,10 +9,13 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from itertools import cycle
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import psutil
 from pyspark import SparkContext
@@ -33,20 +36,25 @@ class Killer:
     """Kills executors of both workers in turn, and waits in between until both are back."""
 
     def __init__(self, context: SparkContext, workers: list[int]) -> None:
-        self.kills = 0
+        self.kills: Counter[int] = Counter()
+        """By the worker's process id, since the last command began."""
         self._context = context
         self._workers = cycle(workers)
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="killer")
 
-    def __enter__(self) -> Self:
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Kill within the block. Raises what went wrong with the killing."""
+        self.kills.clear()
+        self._over.clear()
         self._until_both_are_there()
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
+        with ThreadPoolExecutor(1) as pool:
+            work = pool.submit(self._work)
+            try:
+                yield
+            finally:
+                self._over.set()
+            work.result()
 
     def _work(self) -> None:
         tracker, seen = self._context.statusTracker(), set[int]()
@@ -57,29 +65,47 @@ class Killer:
                     continue
                 seen.add(stage)
                 if len(seen) % EVERY == 1:
-                    kill(executor_of(next(self._workers)))
-                    self.kills += 1
-                    self._until_both_are_there()
+                    self._kill_one_of(next(self._workers))
+
+    def _kill_one_of(self, worker: int) -> None:
+        executor, before = executor_of(worker), self._known()
+        kill(executor)
+        self.kills[worker] += 1
+        eventually(lambda: self._known() != before, "Spark knows of the loss", PATIENCE)
+        self._until_both_are_there()
 
     def _until_both_are_there(self) -> None:
+        eventually(lambda: len(self._known()) == 3, "both executors run", PATIENCE)  # and the driver
+
+    def _known(self) -> set[str]:
+        """The addresses of the executors' stores, and of the driver's."""
         java: Any = self._context._jsc
-        # The driver is counted, too.
-        eventually(lambda: java.sc().getExecutorMemoryStatus().size() == 3, "both executors run", PATIENCE)
+        memory = java.sc().getExecutorMemoryStatus().keysIterator()
+        found = set()
+        while memory.hasNext():
+            found.add(str(memory.next()))
+        return found
 
 
 def executor_of(worker: int) -> psutil.Process:
     """The process that runs a worker's tasks."""
 
     def running() -> list[psutil.Process]:
-        return [each for each in psutil.Process(worker).children() if each.status() != psutil.STATUS_ZOMBIE]
+        found = []
+        for each in psutil.Process(worker).children():
+            with suppress(psutil.NoSuchProcess):
+                found += [each] if each.status() != psutil.STATUS_ZOMBIE else []
+        return found
 
-    eventually(running, "the worker has an executor", PATIENCE)
-    return running()[0]
+    return eventually(running, "the worker has an executor", PATIENCE)[0]
 
 
 def kill(process: psutil.Process) -> None:
     """SIGKILL for a process and for all that it has started."""
-    for each in (process, *process.children(recursive=True)):
+    found = [process]
+    with suppress(psutil.NoSuchProcess):
+        found += process.children(recursive=True)
+    for each in found:
         with suppress(psutil.NoSuchProcess):
             each.kill()
 
@@ -87,10 +113,10 @@ def kill(process: psutil.Process) -> None:
 if __name__ == "__main__":
     context = session("tests").sparkContext
     steps = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    workers = [int(each) for each in sys.argv[3:]]
+    killer = Killer(context, [int(each) for each in sys.argv[3:]])
     with Path(sys.argv[2]).open("w", encoding="utf-8") as answers:
         for step in steps:
-            with Killer(context, workers) as killer:
+            with killer.at_work():
                 told = on_a_cluster.run(step, context, [])
             print(json.dumps({**told, "kills": killer.kills}), file=answers, flush=True)
     context.stop()

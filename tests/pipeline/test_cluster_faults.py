@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +44,11 @@ SPECULATION = {
     "spark.speculation.interval": "100ms",
     "spark.speculation.quantile": "0.5",
     "spark.speculation.multiplier": "1.1",
-    "spark.speculation.minTaskRuntime": "100ms",
+    "spark.speculation.minTaskRuntime": "5s",  # by then the line holds nothing more
+}
+PERSISTENT = {
+    "spark.task.maxFailures": "20",
+    "spark.ui.liveUpdate.period": "0",  # the killer sees each task that runs
 }
 HISTORY = long_history(range(2))
 
@@ -76,7 +82,8 @@ def test_a_task_that_another_one_does_again(
     def gone() -> bool:
         return stage.left(TOPIC) == (0, 0, 0)
 
-    with SlowLine(server.port) as line, ThreadPoolExecutor(1) as pool:
+    # The line closes first, and so a load that it holds ends.
+    with ThreadPoolExecutor(1) as pool, SlowLine(server.port) as line:
         line.hold(LATE)
         ran = pool.submit(
             partial(
@@ -86,9 +93,9 @@ def test_a_task_that_another_one_does_again(
         )  # fmt: skip
         eventually(lambda: line.holds or ran.done(), "what is late is held", LONGEST)
         assert line.holds, ran.result().stderr[-3000:]
-        (sender,) = line.senders()
         line.let_pass()
         if fault == "killed worker":
+            (sender,) = line.senders()
             killed_executors.kill(psutil.Process(worker_of(sender, doomed_cluster)))
         done = ran.result(LONGEST)
         assert done.returncode == 0, done.stderr[-3000:]
@@ -104,8 +111,9 @@ def worker_of(port: int, cluster: Cluster) -> int:
     """The worker whose task has this port."""
     for worker in cluster.workers:
         for process in psutil.Process(worker).children(recursive=True):
-            if any(each.laddr.port == port for each in process.net_connections("tcp")):
-                return worker
+            with suppress(psutil.NoSuchProcess):
+                if any(each.laddr.port == port for each in process.net_connections("tcp")):
+                    return worker
     raise AssertionError(f"no worker has a task with port {port}")
 
 
@@ -127,7 +135,7 @@ def test_executors_are_killed_under_every_command(doomed_cluster: Cluster, tmp_p
         ]
         plan.write_text(json.dumps([{"redis": server.url, **step} for step in steps]))
         ran = doomed_cluster.submit(
-            *options({**SMALL, "spark.task.maxFailures": "20", "spark.deploy.maxExecutorRetries": "-1"}),
+            *options({**SMALL, **PERSISTENT}),
             *(killed_executors.__file__, str(plan), str(answers), *map(str, doomed_cluster.workers)),
             PYTHONPATH=str(ROOT),
             PYSPARK_PYTHON=sys.executable,
@@ -139,6 +147,7 @@ def test_executors_are_killed_under_every_command(doomed_cluster: Cluster, tmp_p
     found = dict(zip((step["argv"][0] for step in steps), told, strict=True))
     assert all(each["code"] == 0 for each in told), found
     assert all(each["kills"] for each in told), found
+    assert len(sum((Counter(each["kills"]) for each in told), Counter[str]())) == 2, "of one worker only"
 
     def summary(name: str) -> Any:
         return json.loads(found[name]["out"])

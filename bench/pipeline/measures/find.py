@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from hashlib import md5
 from typing import Any
 
@@ -14,7 +15,8 @@ from pyspark.sql import functions as f
 
 from bench.harness.rows import Row
 from bench.pipeline.measures.sweep import opened
-from bench.pipeline.world import TOPIC, World, millions
+from bench.pipeline.world import FIRST, TOPIC, World, millions
+from relay.core.instants import SECOND
 from relay.pipeline.cold import staging
 from relay.pipeline.cold.store import ColdStore
 from relay.pipeline.cold.sweep import HOUR, Sweep, now
@@ -24,6 +26,8 @@ from relay.store.codec import envelope
 
 SPAN = 30 * 24 * HOUR
 """Microseconds over which the rows of a store fall due."""
+BEGIN = FIRST * SECOND // HOUR * HOUR
+"""The hour at which the first one does."""
 WRITE = 10_000_000
 """The most rows of one write."""
 LOOKS = 7
@@ -49,7 +53,7 @@ def measure(world: World) -> Iterator[Row]:
             began = time.perf_counter()
             _fill(world, cold, count)
             rate = count / (time.perf_counter() - began)
-            yield Row("find", f"written into the cold store, {millions(count)}", rate, "rows/s")
+            yield Row("find", f"written into the cold store, {millions(count)}", rate, "rows/s", "rate")
         for reader, look in ((RUST, _by_rust), (SPARK, _by_spark)):
             yield from _looked_up(world, cold, count, reader, look)
         seconds, rows = _planned(world, cold)
@@ -57,14 +61,13 @@ def measure(world: World) -> Iterator[Row]:
 
 
 def _fill(world: World, cold: ColdStore, count: int) -> None:
-    """Write rows that fall due evenly from now on."""
-    first = now(world.target)
+    """Write rows that fall due evenly from `BEGIN` on."""
     head = envelope.encode(b"remind me", {}, "").hex()
     for start in range(0, count, WRITE):
         rows = world.spark.range(start, min(start + WRITE, count), 1, 8).selectExpr(
             f"'{TOPIC}' as topic",
             "md5(string(id)) as timer_id",
-            f"{first} + id * {SPAN // count} as due_us",
+            f"{BEGIN} + id * {SPAN // count} as due_us",
             "cast(null as long) as expires_us",
             f"unhex('{head}') as envelope",
         )
@@ -96,7 +99,7 @@ def _looked_up(
 def _by_rust(cold: ColdStore, timer_id: str) -> int:
     query = QueryBuilder().register("cold", DeltaTable(cold.table.path.removeprefix("file:")))
     found: Any = query.execute(f"SELECT * FROM cold WHERE topic = '{TOPIC}' AND timer_id = '{timer_id}'")
-    return sum(len(batch) for batch in found)
+    return sum(batch.num_rows for batch in found)
 
 
 def _by_spark(cold: ColdStore, timer_id: str) -> int:
@@ -105,11 +108,12 @@ def _by_spark(cold: ColdStore, timer_id: str) -> int:
 
 
 def _planned(world: World, cold: ColdStore) -> tuple[float, int]:
-    """The seconds of a plan of what is due within two hours, and how many rows it staged. It is given up."""
+    """The seconds of a plan of the first two hours, and how many rows it staged. It is given up."""
     world.clear()
     number = cold.plans.following()
     marks = {TOPIC: opened(world, number)}
-    sweep = Sweep(world.spark, cold, world.target, [TOPIC], SweepOptions(horizon=2 * HOUR))
+    until = BEGIN + 2 * HOUR - 1 - now(world.target)  # a sweep goes on to the full hour
+    sweep = Sweep(world.spark, cold, world.target, [TOPIC], SweepOptions(horizon=until))
     began = time.perf_counter()
     look = sweep.look()
     plan = sweep.planned(number, look, Opened(marks))
@@ -125,7 +129,7 @@ def _cpu(world: World) -> float:
     me = psutil.Process()
     used = 0.0
     for each in (me, *me.children(recursive=True)):
-        if each.pid != world.server.pid:
+        with suppress(psutil.Error):  # a worker that has just ended
             times = each.cpu_times()
-            used += times.user + times.system
+            used += times.user + times.system if each.pid != world.server.pid else 0.0
     return used
