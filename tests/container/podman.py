@@ -102,7 +102,8 @@ class Podman:
         self.build(context, BASE)
 
     def build(self, context: Path, tag: str, *options: str) -> str:
-        return self.run("build", "--pull=never", "--isolation=chroot", "--tag", tag, *options, context)
+        built = ("build", "--pull=never", "--isolation=chroot", "--tag", tag, *options, context)
+        return self.run(*built, timeout=1500)  # Spark is fetched, and built from its source
 
     def inspect(self, image: str) -> dict[str, Any]:
         (found,) = json.loads(self.run("image", "inspect", image))
