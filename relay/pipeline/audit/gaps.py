@@ -57,31 +57,51 @@ def placed(rows: DataFrame) -> DataFrame:
 
 
 def topics(rows: DataFrame) -> dict[str, Topic]:
-    """Return each topic of placed rows, without its gaps."""
-    place, number, first, last = (
-        f.struct("ms", "seq", "place"),
-        f.col("number"),
-        f.col("batch_first"),
-        f.col("batch_last"),
-    )
+    """Return each topic of placed rows, without its gaps.
+
+    The first and the last entry are read behind the counts, from rows of their milliseconds alone: over all
+    rows `min_by` of a text would have Spark sort them, which takes memory that grows with the lake.
+    """
+    number, first, last = f.col("number"), f.col("batch_first"), f.col("batch_last")
     empty = f.col("kind") == EMPTY
-    found = (
+    counted = (
         rows.groupBy(f.col("topic").alias("name"))
         .agg(
             f.count_if((number == first) | empty).alias("batches"),
             f.count("number").alias("records"),
-            f.min_by("entry", place).alias("first_entry"),
-            f.max_by("entry", place).alias("last_entry"),
-            f.unix_micros(f.min_by("at", place)).alias("first_time"),
-            f.unix_micros(f.max_by("at", place)).alias("last_time"),
             (
                 (f.count_if(number == first) != f.count_if(number == last))
                 | f.bool_or((number > last) | empty)
             ).alias("odd"),
+            f.min("ms").alias("begin"),
+            f.max("ms").alias("end"),
         )
         .collect()  # a row for each topic
     )
-    return {row.name: Topic(**row.asDict()) for row in found}
+    if not counted:
+        return {}
+    ends = rows.sparkSession.createDataFrame(
+        [(row.name, ms) for row in counted for ms in {row.begin, row.end}], "name string, at_end bigint"
+    )
+    same = (f.col("topic") == f.col("name")) & (f.col("ms") == f.col("at_end"))
+    place = f.struct("ms", "seq", "place")
+    found = (
+        rows.join(f.broadcast(ends), same)
+        .groupBy("name")
+        .agg(
+            f.min_by("entry", place).alias("first_entry"),
+            f.max_by("entry", place).alias("last_entry"),
+            f.unix_micros(f.min_by("at", place)).alias("first_time"),
+            f.unix_micros(f.max_by("at", place)).alias("last_time"),
+        )
+        .collect()
+    )
+    known = {row.name: Topic(row.name, row.batches, row.records, odd=row.odd) for row in counted}
+    for row in found:
+        each = known[row.name]
+        each.first_entry, each.last_entry = row.first_entry, row.last_entry
+        each.first_time, each.last_time = row.first_time, row.last_time
+    return known
 
 
 def gaps(rows: DataFrame, known: Mapping[str, Topic]) -> DataFrame:
