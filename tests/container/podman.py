@@ -102,8 +102,9 @@ class Podman:
         self.build(context, BASE)
 
     def build(self, context: Path, tag: str, *options: str) -> str:
-        built = ("build", "--pull=never", "--isolation=chroot", "--tag", tag, *options, context)
-        return self.run(*built, timeout=1500)  # Spark is fetched, and built from its source
+        how = ("--pull=never", "--isolation=chroot", *options)
+        # Spark is fetched, and built from its source.
+        return self.run("build", *how, "--tag", tag, context, timeout=1500)
 
     def inspect(self, image: str) -> dict[str, Any]:
         (found,) = json.loads(self.run("image", "inspect", image))
