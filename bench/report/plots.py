@@ -47,7 +47,7 @@ def draw(results: Results, folder: Path) -> list[str]:
 
 
 def bars(axes: Axes, figures: Sequence[Figure], unit: str = "a second") -> None:
-    """A rate each, or what else has this unit, with its spread over the runs."""
+    """Draw a bar for each figure, in one unit, with its spread over the runs."""
     middles = [_middle(figure) for figure in figures]
     below = [middle - min(figure.values) for middle, figure in zip(middles, figures, strict=True)]
     above = [max(figure.values) - middle for middle, figure in zip(middles, figures, strict=True)]

@@ -23,9 +23,9 @@ LONGEST = 400.0
 """Seconds for a driver on a busy machine to come to its first batches."""
 
 
-def end(driver: int) -> None:
-    """SIGKILL for a driver, by its process id, and for all that it has started."""
-    process = psutil.Process(driver)
+def end(pid: int) -> None:
+    """SIGKILL for a process, such as a driver, and for all that it has started."""
+    process = psutil.Process(pid)
     for each in (process, *process.children(recursive=True)):
         with suppress(psutil.NoSuchProcess):  # a worker may end with its driver
             each.kill()

@@ -1,7 +1,7 @@
 """Commands on a cluster whose executors are killed under them: each as `on_a_cluster` runs it.
 
 Arguments: a file of steps in JSON, one for the answers, and the process ids of the workers. An answer also
-says how many executors of which worker were killed meanwhile (`kills`).
+says how many executors of each worker were killed meanwhile (`kills`).
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from pyspark import SparkContext
 
 from relay.pipeline.spark.session import session
 from tests.pipeline import on_a_cluster
+from tests.pipeline.doomed import end
 from tests.worlds.waiting import eventually
 
 LOOK = 0.002
 """Seconds between two looks at what runs."""
 EVERY = 8
-"""Of so many stages one loses an executor while its tasks run."""
+"""One stage in `EVERY` loses an executor while its tasks run."""
 PATIENCE = 120.0
 """Seconds for an executor to be replaced."""
 
@@ -69,7 +70,8 @@ class Killer:
 
     def _kill_one_of(self, worker: int) -> None:
         executor, before = executor_of(worker), self._known()
-        kill(executor)
+        with suppress(psutil.NoSuchProcess):  # it may end by itself, and is lost as well
+            end(executor)
         self.kills[worker] += 1
         eventually(lambda: self._known() != before, "Spark knows of the loss", PATIENCE)
         self._until_both_are_there()
@@ -87,27 +89,17 @@ class Killer:
         return found
 
 
-def executor_of(worker: int) -> psutil.Process:
-    """The process that runs a worker's tasks."""
+def executor_of(worker: int) -> int:
+    """Return the id of the process that runs a worker's tasks."""
 
-    def running() -> list[psutil.Process]:
+    def running() -> list[int]:
         found = []
         for each in psutil.Process(worker).children():
             with suppress(psutil.NoSuchProcess):
-                found += [each] if each.status() != psutil.STATUS_ZOMBIE else []
+                found += [each.pid] if each.status() != psutil.STATUS_ZOMBIE else []
         return found
 
     return eventually(running, "the worker has an executor", PATIENCE)[0]
-
-
-def kill(process: psutil.Process) -> None:
-    """SIGKILL for a process and for all that it has started."""
-    found = [process]
-    with suppress(psutil.NoSuchProcess):
-        found += process.children(recursive=True)
-    for each in found:
-        with suppress(psutil.NoSuchProcess):
-            each.kill()
 
 
 if __name__ == "__main__":

@@ -81,14 +81,8 @@ class Cluster:
             self._start("master.Master", *at)
             self._until_workers(0)
             for number, around in enumerate(((), self._second)):
-                at = (
-                    "--host",
-                    f"127.0.0.{number + 1}",
-                    "--port",
-                    str(free_port()),
-                    "--webui-port",
-                    str(free_port()),
-                )
+                host = f"127.0.0.{number + 1}"
+                at = ("--host", host, "--port", str(free_port()), "--webui-port", str(free_port()))
                 folder = ("--work-dir", str(self.place / f"worker-{number}"))
                 size = ("--cores", "1", "--memory", MEMORY)
                 self._start("worker.Worker", *at, *folder, *size, self.master, around=around)

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from tests.ghosts.slow_line import SlowLine
-from tests.pipeline import killed_executors, on_a_cluster
+from tests.pipeline import doomed, killed_executors, on_a_cluster
 from tests.pipeline.cold_world import LATE
 from tests.pipeline.journals import count, long_history, put
 from tests.pipeline.small_jvm import SMALL, options
@@ -96,7 +96,7 @@ def test_a_task_that_another_one_does_again(
         line.let_pass()
         if fault == "killed worker":
             (sender,) = line.senders()
-            killed_executors.kill(psutil.Process(worker_of(sender, doomed_cluster)))
+            doomed.end(worker_of(sender, doomed_cluster))
         done = ran.result(LONGEST)
         assert done.returncode == 0, done.stderr[-3000:]
         assert line.holds, "the first task's rows have not come yet"
@@ -108,7 +108,7 @@ def test_a_task_that_another_one_does_again(
 
 
 def worker_of(port: int, cluster: Cluster) -> int:
-    """The worker whose task has this port."""
+    """Return the process id of the worker whose task has this port."""
     for worker in cluster.workers:
         for process in psutil.Process(worker).children(recursive=True):
             with suppress(psutil.NoSuchProcess):
@@ -118,7 +118,7 @@ def worker_of(port: int, cluster: Cluster) -> int:
 
 
 def test_executors_are_killed_under_every_command(doomed_cluster: Cluster, tmp_path: Path) -> None:
-    """While tasks run, again and again, on either worker: each command comes to what it comes to without."""
+    """Executors of both workers are killed while their tasks run: each command ends as if none had been."""
     rows = [f"t{n},{'2090-01-01' if n % 2 else '2026-01-01'}T00:00:00Z,x" for n in range(COUNT)]
     source, plan, answers = (tmp_path / name for name in ("timers.csv", "steps.json", "answers.jsonl"))
     source.write_text("timer_id,due_time,payload\n" + "\n".join(rows) + "\n")

@@ -20,19 +20,18 @@ from relay.pipeline.lake.journal_lake import Lake
 
 WROTE = "journal rows made and written to the lake"
 
+LOOK = 0.25
+"""Seconds between two looks at the processes."""
+
 
 def audited(count: int) -> str:
-    """The name of the rate at which a lake of so many rows is audited."""
+    """The name of the rate at which a lake of `count` rows is audited."""
     return f"a lake of {millions(count)}, audited"
 
 
 def memory_of(count: int) -> str:
-    """The name of the most memory that its audit takes."""
+    """The name of the most memory that the same audit takes."""
     return f"most memory of driver, JVM and workers, {millions(count)}"
-
-
-LOOK = 0.25
-"""Seconds between two looks at the processes."""
 
 
 def measure(world: World) -> Iterator[Row]:
@@ -55,7 +54,7 @@ def _of_size(world: World, size: int) -> Iterator[Row]:
     out = world.folder / "audit"
     shutil.rmtree(out, ignore_errors=True)
     began = time.perf_counter()
-    with Memory(but=world.server.pid) as memory:
+    with Memory(world) as memory:
         told = audit_job.run(world.spark, None, audit_job.AuditJob(str(place), str(out), exclusive=True))
     if told.facts["verdict"] != "proved" or told.counts["records"] != count:
         raise RuntimeError(f"the audit went wrong: {told.document()}")
@@ -64,14 +63,11 @@ def _of_size(world: World, size: int) -> Iterator[Row]:
 
 
 class Memory:
-    """The most that this process and all below it held together; bytes of RSS, shared pages counted twice.
+    """The most that driver, JVM and workers held together; bytes of RSS, shared pages counted twice."""
 
-    `but` is the server's pid: it is below this process as well, and no audit talks to it.
-    """
-
-    def __init__(self, *, but: int) -> None:
+    def __init__(self, world: World) -> None:
         self.most = 0
-        self._but = but
+        self._world = world
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
@@ -86,10 +82,9 @@ class Memory:
         self._thread.join()
 
     def _watch(self) -> None:
-        me = psutil.Process()
         while not self._over.wait(LOOK):
             held = 0
-            for process in (me, *me.children(recursive=True)):
+            for process in self._world.processes():
                 with suppress(psutil.Error):
-                    held += process.memory_info().rss if process.pid != self._but else 0
+                    held += process.memory_info().rss
             self.most = max(self.most, held)

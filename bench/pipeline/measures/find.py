@@ -14,14 +14,11 @@ from deltalake import DeltaTable, QueryBuilder
 from pyspark.sql import functions as f
 
 from bench.harness.rows import Row
-from bench.pipeline.measures.sweep import opened
+from bench.pipeline.measures.sweep import opened, staged
 from bench.pipeline.world import FIRST, TOPIC, World, millions
 from relay.core.instants import SECOND
-from relay.pipeline.cold import staging
 from relay.pipeline.cold.store import ColdStore
-from relay.pipeline.cold.sweep import HOUR, Sweep, now
-from relay.pipeline.cold.sweep_options import SweepOptions
-from relay.pipeline.cold.topic_marks import Opened
+from relay.pipeline.cold.sweep import HOUR, now
 from relay.store.codec import envelope
 
 SPAN = 30 * 24 * HOUR
@@ -36,12 +33,12 @@ SPARK, RUST = "Spark", "deltalake"
 
 
 def looked_up(reader: str, count: int) -> str:
-    """The name of what one look-up by id takes."""
+    """The name of the time that one look-up by id takes."""
     return f"{reader}: a row by its id, of {millions(count)}"
 
 
 def planned(count: int) -> str:
-    """The name of what a plan for two hours takes."""
+    """The name of the time that a plan for two hours takes."""
     return f"two hours planned and staged, of {millions(count)}"
 
 
@@ -79,7 +76,7 @@ def _fill(world: World, cold: ColdStore, count: int) -> None:
 def _looked_up(
     world: World, cold: ColdStore, count: int, reader: str, look: Callable[[ColdStore, str], int]
 ) -> Iterator[Row]:
-    """One look-up more goes before, in which Spark compiles its plan."""
+    """Look up `LOOKS` rows. A look-up before these is not counted: in it Spark compiles its plan."""
     took, cpu = [], []
     for nth in range(LOOKS + 1):
         wanted = (nth * 7_368_787 + time.monotonic_ns()) % count
@@ -108,28 +105,25 @@ def _by_spark(cold: ColdStore, timer_id: str) -> int:
 
 
 def _planned(world: World, cold: ColdStore) -> tuple[float, int]:
-    """The seconds of a plan of the first two hours, and how many rows it staged. It is given up."""
+    """Return how many seconds a plan of the first two hours took, and how many rows it staged. It is given
+    up."""
     world.clear()
     number = cold.plans.following()
     marks = {TOPIC: opened(world, number)}
     until = BEGIN + 2 * HOUR - 1 - now(world.target)  # a sweep goes on to the full hour
-    sweep = Sweep(world.spark, cold, world.target, [TOPIC], SweepOptions(horizon=until))
     began = time.perf_counter()
-    look = sweep.look()
-    plan = sweep.planned(number, look, Opened(marks))
-    assert plan is not None
-    staging.stage(cold, plan, world.target)
+    plan, _ = staged(world, cold, number, marks, until)
     took = time.perf_counter() - began
     cold.plans.abandon(number)
-    return took, look.rows[TOPIC][0]
+    return took, plan.rows
 
 
 def _cpu(world: World) -> float:
-    """Seconds of CPU that this process and all below it have used, without the server's."""
-    me = psutil.Process()
+    """Seconds of CPU that driver, JVM and workers have used. The harness's `cpu_seconds` leaves out threads
+    that have ended, and a JVM's come and go."""
     used = 0.0
-    for each in (me, *me.children(recursive=True)):
+    for each in world.processes():
         with suppress(psutil.Error):  # a worker that has just ended
             times = each.cpu_times()
-            used += times.user + times.system if each.pid != world.server.pid else 0.0
+            used += times.user + times.system
     return used

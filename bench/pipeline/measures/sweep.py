@@ -11,7 +11,7 @@ from bench.pipeline import raw
 from bench.pipeline.world import TOPIC, World
 from relay.core.partitions import Layout
 from relay.pipeline.cold import guarded_load, staging
-from relay.pipeline.cold.plans import Staged
+from relay.pipeline.cold.plans import Plan, Staged
 from relay.pipeline.cold.retiring import retire
 from relay.pipeline.cold.store import ColdStore
 from relay.pipeline.cold.sweep import Sweep, now
@@ -67,20 +67,11 @@ def _steps(world: World, cold: ColdStore) -> dict[str, float]:
     world.clear()
     number = cold.plans.following()
     marks = {TOPIC: opened(world, number)}
-    sweep = Sweep(world.spark, cold, world.target, [TOPIC], SweepOptions(horizon=None))
-    staged: list[Staged] = []
-
-    def stage() -> None:
-        plan = sweep.planned(number, sweep.look(), Opened(marks))
-        assert plan is not None
-        staged.append(staging.stage(cold, plan, world.target))
-
-    rates = {STAGE: _rate(world, stage)}
+    found: list[Staged] = []
+    rates = {STAGE: _rate(world, lambda: found.append(staged(world, cold, number, marks, None)[1]))}
 
     def load() -> None:
-        guarded_load.load(
-            world.spark, cold.files, world.target, marks, staged[0], again=bool(rates.get(LOAD))
-        )
+        guarded_load.load(world.spark, cold.files, world.target, marks, found[0], again=bool(rates.get(LOAD)))
 
     rates[LOAD] = _rate(world, load)
     assert world.count() == world.plan.timers
@@ -91,6 +82,16 @@ def _steps(world: World, cold: ColdStore) -> dict[str, float]:
 
 def _sweep(world: World, cold: ColdStore) -> None:
     Sweep(world.spark, cold, world.target, [TOPIC], SweepOptions(horizon=None)).run()
+
+
+def staged(
+    world: World, cold: ColdStore, number: int, marks: dict[str, Marks], horizon: int | None
+) -> tuple[Plan, Staged]:
+    """Plan and stage what is due within a horizon (microseconds; None: everything)."""
+    sweep = Sweep(world.spark, cold, world.target, [TOPIC], SweepOptions(horizon=horizon))
+    plan = sweep.planned(number, sweep.look(), Opened(marks))
+    assert plan is not None
+    return plan, staging.stage(cold, plan, world.target)
 
 
 def opened(world: World, number: int) -> Marks:

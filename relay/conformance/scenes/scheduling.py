@@ -135,9 +135,9 @@ async def _tries(stage: Stage, count: int) -> Sequence[ScheduleTry]:
 def _made_again(tries: Sequence[ScheduleTry]) -> bool:
     """Whether a try came though the client has heard the answer to the one before it.
 
-    One that comes when the try before it has passed its deadline may be right: the answer may have come too
-    late. Half of it, since the try has been on its way for a while when the relay reads what is left. So a
-    client that waits for as long, and gives up after a few, is not found.
+    A client may try again when a try has passed its deadline, since the answer may have come too late. Half
+    of the deadline has to do: on a busy machine the relay reads late how much of it is left. So a client that
+    waits for that long and gives up after a few tries is not found.
     """
     return len(tries) > MOST_TRIES or any(
         earlier.life is None or later.at - earlier.at < earlier.life / 2 for earlier, later in pairwise(tries)

@@ -79,8 +79,8 @@ class PostgresOutbox:
 
     @asynccontextmanager
     async def _transaction(self) -> AsyncIterator[AsyncConnection[Any]]:
-        """A transaction in one round trip. An error leaves it open and undone: whoever gets one closes the
-        connection, as a mover does."""
+        """Run the block's statements as one transaction, in one round trip. After an error the transaction is
+        still open, and the caller has to close the connection, as a mover does."""
         connection = await self.connected()
         async with connection.pipeline():
             await connection.execute("BEGIN")

@@ -59,8 +59,8 @@ def placed(rows: DataFrame) -> DataFrame:
 def topics(rows: DataFrame) -> dict[str, Topic]:
     """Return each topic of placed rows, without its gaps.
 
-    The first and the last entry are read behind the counts, from rows of their milliseconds alone: over all
-    rows `min_by` of a text would have Spark sort them, which takes memory that grows with the lake.
+    A second query finds the first and the last entry, among the rows of the first and the last millisecond:
+    with `min_by` of a text over all rows Spark sorts them all, in memory that grows with the lake.
     """
     number, first, last = f.col("number"), f.col("batch_first"), f.col("batch_last")
     empty = f.col("kind") == EMPTY
