@@ -160,6 +160,16 @@ def keyspace(server_pool: ServerPool) -> Iterator[Keyspace]:
 
 
 @pytest.fixture
+def one_try(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test's own clients make no second try because the first one's answer takes more than a second: for
+    a test that tells them apart, by what is recorded of them or by their answers."""
+    from relay.client.calls import timer_calls
+    from tests.worlds.waiting import PATIENCE
+
+    monkeypatch.setattr(timer_calls, "TRY_TIMEOUT", PATIENCE)
+
+
+@pytest.fixture
 def stage() -> Iterator[Stage]:
     """Whole relays and their applications, on a server of the test's own."""
     from tests.worlds.relay.stage import Stage, staged

@@ -70,6 +70,7 @@ class Session:
         self.received: list[bytes] = []
         self.settlements: list[pb.Settlement] = []
         self.wake = asyncio.Event()
+        self.hung_up = asyncio.Event()
         self.written = asyncio.Event()
         self.handlers: set[asyncio.Task[None]] = set()
         self.tokens: dict[str, bytes] = {}
@@ -126,6 +127,7 @@ class Session:
         elif kind == "drain":
             if FAULT == "hangs-up-at-drain":
                 await self.call.done_writing()
+                self.hung_up.set()
             else:
                 await self.drain(tell=False)
 
@@ -182,6 +184,8 @@ class Session:
                     await gate(rest.decode())
             case "hold":
                 await gate(rest.decode())
+                if FAULT == "hangs-up-at-drain":
+                    await self.hung_up.wait()  # or this outcome might be sent before, and all were well
             case "freeze":
                 os.kill(os.getpid(), signal.SIGSTOP)
             case "tell":

@@ -94,6 +94,7 @@ def said(action: dict[str, Any]) -> tuple[str, ...]:
     return tuple(action[name] for name in names)
 
 
+@pytest.mark.usefixtures("one_try")
 def test_the_record_says_exactly_what_was_done(house: House) -> None:
     """What the policy denied changed nothing, and stands nowhere; what reads changed nothing either."""
     house.stage.application(house.relay, TOPIC)
@@ -255,6 +256,7 @@ def test_over_http(house: House) -> None:
     ]
 
 
+@pytest.mark.usefixtures("one_try")
 def test_the_audit_has_a_page_of_it(house: House) -> None:
     """What was done to the topic, and to all of them, from the journal's first record to its last. Its
     records say who asked."""
@@ -315,6 +317,7 @@ def test_a_relay_that_dies_in_between_leaves_an_open_action(stage: Stage, held: 
             client.close()
             with pytest.raises(CallError):
                 call.result(PATIENCE)
-        (action,) = recorded(stage)
-        assert (action["method"], action["note"], action["outcome"]) == ("PauseTopic", "OPS-10", "open")
+        found = recorded(stage)  # on a busy machine the client has tried again before the relay died
+        said = {(each["method"], each["note"], each["outcome"]) for each in found}
+        assert said == {("PauseTopic", "OPS-10", "open")}
         assert bool(stage.client.exists(f"timers_pause:{TOPIC}")) is happened
