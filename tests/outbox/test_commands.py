@@ -75,6 +75,8 @@ def test_a_new_file(tmp_path: Path) -> None:
         ),
         (("retry", "--database", "postgresql://h/d"), 2, "name rows, or give --all"),
         (("drop", "--database", "postgresql://h/d", "1", "--all"), 2, "name rows, or give --all"),
+        *(((command, "--database", "sqlite:///a.db", "--", row), 2, "Invalid value for 'ROW'")
+          for command in ("retry", "drop") for row in (str(2**63), "0", "-1")),
         (("run", "--database", "postgresql://h/d", "--poll", "0"), 2, "--poll: is 0"),
         (("run", "--database", "postgresql://h/d", "--target", "nowhere"), 2, "--target:"),
         (("run", "--database", "postgresql://h/d", "--metrics", "nowhere"), 2, "--metrics:"),
@@ -86,6 +88,15 @@ def test_what_is_wrong_is_named(arguments: tuple[str, ...], code: int, words: st
     printed = said(*arguments, code=code)
     assert words in printed
     assert "secret" not in printed
+
+
+def test_an_sqlite_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Whatever is asked for, and before its statements fail one by one."""
+    url = f"sqlite:///{tmp_path / 'shop.db'}"
+    said("migrate", "--database", url)
+    monkeypatch.setattr("sqlite3.sqlite_version_info", (3, 34, 1))
+    for command in ("migrate", "status", "run"):
+        assert "the outbox needs SQLite 3.35 or newer" in said(command, "--database", url, code=2)
 
 
 def test_a_server_that_vanishes_is_known_to_be_lost() -> None:

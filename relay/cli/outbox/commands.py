@@ -29,7 +29,7 @@ Database = Annotated[
 ]
 RowIds = Annotated[
     Optional[list[int]],  # noqa: UP045 (typer reads it at run time)
-    typer.Argument(metavar="ROW", help="Rows as `relay outbox status` shows them."),
+    typer.Argument(metavar="ROW", min=1, max=2**63 - 1, help="Rows as `relay outbox status` shows them."),
 ]
 Everything = Annotated[bool, typer.Option("--all", help="All refused rows.")]
 

@@ -15,7 +15,7 @@ from relay.outbox.ports import LANES_THERE, require_lanes
 from relay.outbox.sqlite import statements
 from relay.outbox.sqlite.intents import SPELLING
 from relay.outbox.sqlite.reading import outbox_row, refused_row
-from relay.outbox.sqlite.tables import create_in_sqlite
+from relay.outbox.sqlite.tables import create_in_sqlite, require_version
 from relay.outbox.sqlite.thread import SqliteThread, immediate
 from relay.outbox.status import OutboxStatus, RefusedRow
 
@@ -34,7 +34,8 @@ class SqliteOutbox:
     """`rest` is what follows the scheme in a URL of SQLAlchemy: a slash, and the path of the file."""
 
     def __init__(self, rest: str) -> None:
-        """Raises `InvalidArgument`."""
+        """Raises `InvalidArgument`, and `UnsupportedDatabase` if this process has too old an SQLite."""
+        require_version()
         host, _, path = rest.partition("/")
         if host or path in {"", ":memory:"} or "?" in path:
             wanted = "give sqlite:///shop.db, or sqlite:////var/lib/shop.db for a path from the root"
@@ -155,7 +156,7 @@ class SqliteOutbox:
         return await self._thread.run(prune, patience=PATIENCE)
 
     async def migrate(self) -> None:
-        """Create what is missing, the file as well. Raises `UnsupportedDatabase`, too."""
+        """Create what is missing, the file as well."""
 
         def create(connection: sqlite3.Connection) -> None:
             with immediate(connection):

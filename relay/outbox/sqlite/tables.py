@@ -144,16 +144,21 @@ HANDLED = Table(
 Index("relay_inbox_by_age", HANDLED.c.handled_at)
 
 
+def require_version() -> None:
+    """Raise `UnsupportedDatabase` if this process has too old an SQLite."""
+    if sqlite3.sqlite_version_info < OLDEST:
+        raise UnsupportedDatabase(
+            f"the outbox needs SQLite 3.35 or newer, and this is {sqlite3.sqlite_version}"
+        )
+
+
 def create_in_sqlite(run: Callable[[str], object]) -> None:
     """Create what is missing; see `relay.outbox.create`. `run` runs a statement.
 
     Each statement may be repeated, and what one leaves undone the next call does: Python's sqlite3 commits
     by itself behind a CREATE TABLE. Raises `UnsupportedDatabase`.
     """
-    if sqlite3.sqlite_version_info < OLDEST:
-        raise UnsupportedDatabase(
-            f"the outbox needs SQLite 3.35 or newer, and this is {sqlite3.sqlite_version}"
-        )
+    require_version()
     for table in sqlite_metadata.sorted_tables:
         run(str(CreateTable(table, if_not_exists=True).compile(dialect=dialect())))
         for index in sorted(table.indexes, key=lambda index: str(index.name)):
