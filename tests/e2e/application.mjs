@@ -4,7 +4,7 @@
 // {"nack_until": 3}      fail until attempt 3;  {"retry_after": 1}  with that delay
 // {"throw_until": 3}     the same by an Error;  {"reject": true}  refuse for good
 // {"gate": "/a/path"}    work until that file is there; with "extend" as above
-// {"die_until": 2}       SIGKILL this process as the handler starts, until attempt 2
+// {"die_until": 2}       SIGKILL this process at the handler's end, until attempt 2
 //
 // Anything else is handled at once. Start and end of every handler go to the journal of the test.
 
@@ -49,7 +49,6 @@ async function handle(delivery) {
   };
   delivery.signal.addEventListener("abort", () => write("lost", fields));
   write("start", fields);
-  if (delivery.attempt < asks.die_until) process.kill(process.pid, "SIGKILL");
   const end = Date.now() + 1000 * (asks.sleep ?? 0);
   for (let left; (left = end - Date.now()) > 0; ) {
     await sleep(Math.min(left, 1000 * (asks.extend ?? Infinity)));
@@ -59,6 +58,7 @@ async function handle(delivery) {
     await sleep(1000 * (asks.extend ?? 0.02));
     if (asks.extend) delivery.extend();
   }
+  if (delivery.attempt < asks.die_until) process.kill(process.pid, "SIGKILL");
   write("end", fields);
   if (delivery.attempt < asks.nack_until) {
     throw new Nack("as asked", "retry_after" in asks ? { retryAfterMs: 1000 * asks.retry_after } : {});

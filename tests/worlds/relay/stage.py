@@ -147,7 +147,7 @@ class Stage:
         """The attempts that the relay reported of a timer, in the order in which its handlers began."""
         return [event.attempt for event in self.journal.starts(timer_id)]
 
-    def let_kill(self, application: Application, topic: str, killer: str, attempt: int, gate: Path) -> None:
+    def let_kill(self, application: Process, topic: str, killer: str, attempt: int, gate: Path) -> None:
         """Let a handler that waits at the gate kill its application in this attempt; the gate is closed
         again afterwards. Redis has its receipt by then: one that nobody has read is lost with its stream, and
         the attempt's number comes again."""
