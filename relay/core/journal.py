@@ -130,8 +130,7 @@ def in_short(error: str | bytes) -> str:
     return raw[:MOST_OF_ERROR].decode(errors="ignore")
 
 
-@dataclass(frozen=True, slots=True)
-class JournalRecord:
+class JournalRecord(NamedTuple):
     """One thing that happened to one timer. Fields that its kind does not have are empty or 0.
 
     `hand_over` names the batch that went from one partition to another, see `HandOver`; a `dead_id` beside it
@@ -161,7 +160,7 @@ class JournalRecord:
     refused: RecordKind | None = None
     adopted: Adoption | None = None
     dead_id: str = ""
-    count: int = 0
+    count: int = 0  # type: ignore[assignment]  # nobody counts the values of a record
     hand_over: str = ""
     previous_dead_id: str = ""
     principal: str = ""

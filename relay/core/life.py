@@ -228,7 +228,7 @@ def _schedule(life: TimerLife | None, given: Given) -> Effect:
     if life is None:
         return Effect(after, Change.CREATED, record)
     voided: dict[str, Any] = {"nonce": life.nonce, "previous_due": life.due, "adopted": life.adopted}
-    return Effect(after, Change.REPLACED, replace(record, kind=RecordKind.REPLACED, **voided))
+    return Effect(after, Change.REPLACED, record._replace(kind=RecordKind.REPLACED, **voided))
 
 
 def _limit(life: TimerLife | None, given: Given) -> int:
@@ -379,7 +379,7 @@ def _dies(life: TimerLife, given: Given, reason: Reason, error: str = "", **fact
     record = _standing(life, kind, occurrence=life.occurrence, **facts, **why)
     kept = given.limits.keep and (given.limits.keep_expired or not expired)
     after = replace(life, state=LifeState.DEAD, nonce=b"", adopted=None) if kept else None
-    return Effect(after, reason, replace(record, score=0), error)
+    return Effect(after, reason, record._replace(score=0), error)
 
 
 def _standing(life: TimerLife, kind: RecordKind, **facts: Any) -> JournalRecord:

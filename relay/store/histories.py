@@ -149,7 +149,7 @@ def _named(event: TimerEvent, stream: _Stream) -> TimerEvent:
     if not (stream.numbered and event.record.dead_id):
         return event
     name = f"{event.record.dead_id}#{stream.number}"
-    return replace(event, record=replace(event.record, dead_id=name))
+    return replace(event, record=event.record._replace(dead_id=name))
 
 
 def _known(streams: list[_Stream]) -> list[TimerEvent]:

@@ -248,7 +248,7 @@ class MemoryStore:
         elif effect.after is not before:
             entry.life, entry.content = effect.after, content or entry.content
         if effect.record is not None:
-            self._journal.note(replace(effect.record, timer_id=timer_id))
+            self._journal.note(effect.record._replace(timer_id=timer_id))
         if isinstance(effect.answer, Reason):
             self._died(topic, timer_id, effect)
         return effect

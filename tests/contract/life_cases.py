@@ -290,7 +290,7 @@ class Expected:
     def named(self) -> JournalRecord | None:
         """What the journal has of it."""
         record = self.effect.record
-        return None if record is None else replace(record, timer_id=self.start.timer_id)
+        return None if record is None else record._replace(timer_id=self.start.timer_id)
 
     @property
     def record(self) -> JournalRecord | None:
@@ -299,4 +299,4 @@ class Expected:
         if record is None or not {record.due, record.previous_due} & OFF_GRID.keys():
             return record
         due, previous_due = (from_score(double(each)) for each in (record.due, record.previous_due))
-        return replace(record, due=due, previous_due=previous_due)
+        return record._replace(due=due, previous_due=previous_due)

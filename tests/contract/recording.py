@@ -12,12 +12,12 @@ import asyncio
 import json
 import re
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import fields
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from relay.core.instants import SECOND
+from relay.core.journal import JournalRecord
 from relay.core.outcomes import Extension, Limits, Reason, Verb
 from relay.core.partitions import Layout
 from relay.core.timers import KEEP_EXISTING, Condition, Debounce, NewTimer, OnConflict
@@ -324,9 +324,9 @@ async def understood(bench: Bench) -> dict[str, Any]:
                 batch.first,
                 [
                     {
-                        field.name: value
-                        for field in fields(record)
-                        if field.name != "dead_id" and (value := getattr(record, field.name)) != field.default
+                        name: value
+                        for name, value in record._asdict().items()
+                        if name != "dead_id" and value != JournalRecord._field_defaults.get(name)
                     }
                     for record in batch.records
                 ],

@@ -7,7 +7,6 @@ what the journal has. A case is one timer in one state, and one call brings the 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -141,7 +140,7 @@ def seed(bench: Bench, timers: Mapping[str, Stands]) -> None:
 
 
 def bare(record: JournalRecord | None) -> JournalRecord | None:
-    return record and replace(record, dead_id="")
+    return record and record._replace(dead_id="")
 
 
 async def in_memory(happening: Happening, expected: Sequence[Expected]) -> list[Any]:
@@ -217,7 +216,7 @@ async def test_redrive(bench: Bench) -> None:
     _, *batches = await bench.batches()
     noted = {record.timer_id: bare(record) for batch in batches for record in batch.records}
     assert noted == {
-        timer_id: effect.record and replace(effect.record, timer_id=timer_id)
+        timer_id: effect.record and effect.record._replace(timer_id=timer_id)
         for timer_id, effect in lives.items()
     }
     assert step(None, LifeEvent.REDRIVE, redriven) == Effect(None, Change.GONE)

@@ -27,7 +27,7 @@ def history(seed: int, *, finish: bool = True) -> tuple[JournalBatch, ...]:
             batch,
             entry=f"{1_767_225_600_000 + n}-{seed}",
             records=tuple(
-                replace(record, timer_id=record.timer_id and f"{record.timer_id}.{seed}")
+                record._replace(timer_id=record.timer_id and f"{record.timer_id}.{seed}")
                 for record in batch.records
             ),
         )

@@ -62,7 +62,7 @@ def micros(moment: Any) -> int:
 def record(row: Any) -> JournalRecord:
     told = row.asDict()
     kind, timer_id = RecordKind[told["kind"]], told["timer_id"] or ""
-    rest = {name: told[name] for name in JournalRecord.__slots__[2:] if told[name] is not None}
+    rest = {name: told[name] for name in JournalRecord._fields[2:] if told[name] is not None}
     for name in ("due", "score", "expires", "previous_due"):
         rest[name] = micros(told[name])
     for name in ("nonce", "occurrence"):

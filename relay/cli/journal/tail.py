@@ -156,7 +156,7 @@ def fields(record: JournalRecord) -> dict[str, Any]:
     """Return a record's fields under the names of docs/reference/journal.md, instants in ISO 8601 and nonces
     in hex."""
     found: dict[str, Any] = {"kind": record.kind.name}
-    for name in JournalRecord.__slots__[1:]:
+    for name in JournalRecord._fields[1:]:
         value = getattr(record, name)
         if name in INSTANTS and value:
             found[name] = _iso(value)

@@ -90,15 +90,20 @@ class JournalRows:
         for name, value in same.items():
             columns[name] += [value] * len(records)
         columns["number"] += range(batch.first, batch.first + len(records))
-        columns["kind"] += [record.kind.name for record in records]
-        names = [name_of(record.timer_id) for record in records]
+        nothing = [None] * len(records)
+        found = dict(zip(JournalRecord._fields, zip(*records, strict=True), strict=True))
+        columns["kind"] += [kind.name for kind in found["kind"]]
+        names = [name_of(timer_id) for timer_id in found["timer_id"]]
         columns["timer_id"] += [name for name, _ in names]
         columns["raw_id"] += [raw for _, raw in names]
         for name in _OF_RECORD:
-            values = [getattr(record, name) for record in records]
-            columns[name] += values if name in _ALWAYS else [value or None for value in values]
-        columns["refused"] += [record.refused and record.refused.name for record in records]
-        columns["adopted"] += [record.adopted and record.adopted.name for record in records]
+            values = found[name]
+            if name in _ALWAYS:
+                columns[name] += values
+            else:
+                columns[name] += [value or None for value in values] if any(values) else nothing
+        for name in ("refused", "adopted"):
+            columns[name] += [value and value.name for value in found[name]]
 
     def _place(self, entry: str) -> dict[str, Any]:
         """The columns that say where an entry is. Those of a file tell the partition behind their ids."""
@@ -157,7 +162,7 @@ _NOTHING: dict[str, Any] = {
 
 def records(batch: pa.RecordBatch) -> Iterator[JournalRecord]:
     """Return the changes of rows that have all columns of a change. This is the reverse of `JournalRows`."""
-    return map(JournalRecord, *(_field(batch, name) for name in JournalRecord.__slots__))
+    return map(JournalRecord, *(_field(batch, name) for name in JournalRecord._fields))
 
 
 def _field(batch: pa.RecordBatch, name: str) -> list[Any]:
