@@ -30,7 +30,8 @@ greatest behind them; trust the ratios. What is done is said in [pipeline.md](..
 
 HEADLINES = {
     "load": "Timers of 100 bytes, sorted by due time, from two Parquet files into an empty Redis, and back.",
-    "ingest": "A topic's journal in Redis, 500 records an entry, stored in an empty lake in one batch.",
+    "ingest": "A topic's journal in Redis, 500 records an entry, stored in an empty lake, a million"
+    " in each batch. A new session stores its first million while the JVM compiles.",
     "find": "Cold stores of rows that fall due over 30 days, in writes of 10 million. Ids are random, so the"
     " order of rows says nothing of them. CPU is that of driver, JVM and workers.",
     "audit": "Lakes of journals, 4.3 records a timer, judged by `relay pipeline audit`, with all tables. One"
@@ -68,6 +69,7 @@ def value(measure: str, name: str, stat: str) -> Callable[[dict[Key, float]], fl
 
 
 CEILING = ("load", load.RAW, "")
+MOST_INGESTED = FULL.ingested[-1]
 _, AUDITED, MOST_AUDITED = FULL.journal_rows
 MOST_COLD = FULL.cold_rows[-1]
 TARGETS = [
@@ -92,7 +94,7 @@ TARGETS = [
         "ms",
         at_least=False,
     ),
-    Target("journal ingest", 100_000, value("ingest", ingest.INGEST, ""), "rows/s"),
+    Target("journal ingest", 100_000, value("ingest", ingest.stored(MOST_INGESTED), ""), "rows/s"),
     Target(
         "a cold timer's row by its id, by deltalake",
         1,

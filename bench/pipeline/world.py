@@ -32,13 +32,13 @@ class Plan:
     timers: int = 1_000_000
     payload: int = 100
     beside: float = 15.0
-    ingested: int = 1_000_000
+    ingested: tuple[int, ...] = (1_000_000, 10_000_000)
     journal_rows: tuple[int, ...] = (1_000_000, 8_000_000, 32_000_000)
     cold_rows: tuple[int, ...] = (1_000_000, 10_000_000, 100_000_000)
 
 
 FULL = Plan()
-QUICK = Plan(timers=200_000, beside=5.0, ingested=200_000, journal_rows=(800_000,), cold_rows=(1_000_000,))
+QUICK = Plan(timers=200_000, beside=5.0, ingested=(200_000,), journal_rows=(800_000,), cold_rows=(1_000_000,))
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ def test_small_measures_reach_a_figure_for_each_target(
 
     monkeypatch.setattr(world, "CALM", 0.0)
     plan = world.Plan(
-        timers=3_000, payload=20, beside=0.5, ingested=2_000, cold_rows=(3_000,), journal_rows=(3_000,)
+        timers=3_000, payload=20, beside=0.5, ingested=(2_000,), cold_rows=(3_000,), journal_rows=(3_000,)
     )
     found = {}
     with world.server() as server:

@@ -7,14 +7,11 @@ import time
 from collections.abc import Iterator
 
 from bench.harness.rows import Row
-from bench.pipeline.world import World
+from bench.pipeline.world import World, millions
 from relay.journal.v1 import journal_pb2
 from relay.pipeline.jobs import journal as journal_job
 from relay.pipeline.jobs.journal import Journal
 from relay.store.server.blocking import BlockingServer
-
-INGEST = "journal rows stored in the lake"
-COMPACTED = "journal rows compacted"
 
 TOPIC = "ingested"
 BATCH = 500
@@ -23,10 +20,21 @@ BATCH = 500
 START_MS = 1_767_225_600_000
 
 
+def stored(count: int) -> str:
+    """The name of the rate at which a journal of so many rows is stored."""
+    return f"stored in the lake, {millions(count)}"
+
+
 def measure(world: World) -> Iterator[Row]:
+    """Journals of each size, the smallest first; the first one of a session meets a JVM that is cold."""
+    for count in world.plan.ingested:
+        yield from _measured(world, count)
+
+
+def _measured(world: World, count: int) -> Iterator[Row]:
     """The stream is written anew for each run; reading, decoding, storing and the commits are measured."""
     world.clear()
-    count = fill(world)
+    fill(world, count)
     place = world.folder / "ingested"
     shutil.rmtree(place, ignore_errors=True)
     source = {"redis_url": world.server.url, "topics": TOPIC}
@@ -34,21 +42,19 @@ def measure(world: World) -> Iterator[Row]:
     told = journal_job.run(world.spark, None, Journal(str(place), source))
     if told.counts["records"] != count:
         raise RuntimeError(f"the journal went wrong: {told.document()}")
-    yield Row("ingest", INGEST, count / (time.perf_counter() - began), "rows/s")
+    yield Row("ingest", stored(count), count / (time.perf_counter() - began), "rows/s")
     began = time.perf_counter()
     journal_job.run(world.spark, None, Journal(str(place), compact=True))
-    yield Row("ingest", COMPACTED, count / (time.perf_counter() - began), "rows/s")
+    yield Row("ingest", f"compacted, {millions(count)}", count / (time.perf_counter() - began), "rows/s")
     world.clear()
 
 
-def fill(world: World) -> int:
+def fill(world: World, count: int) -> None:
     """Write the journal of a topic: timers that are scheduled, `BATCH` with each call."""
     with BlockingServer(world.server.url, timeout=120) as line:
         key = line.keys.of(TOPIC)[-1]
-        entries = world.plan.ingested // BATCH
-        for n in range(entries):
+        for n in range(count // BATCH):
             line.ask("XADD", key, f"{START_MS + n * 50}-0", "b", _batch(n * BATCH + 1))
-    return entries * BATCH
 
 
 def _batch(first: int) -> bytes:
