@@ -36,6 +36,7 @@ def timers(count: int, **fields: Any) -> list[NewTimer]:
     return [NewTimer(**{"topic": "t", "payload": b"%d" % n, "delay": n, **fields}) for n in range(count)]
 
 
+@pytest.mark.usefixtures("one_try")
 async def test_batch_has_a_result_for_each(relay: ScriptedRelay, client: RelayClient) -> None:
     """One refused timer hinders no other; results come in the order of the request."""
     timers = [
@@ -54,6 +55,7 @@ async def test_batch_has_a_result_for_each(relay: ScriptedRelay, client: RelayCl
     assert len(relay.calls) == 1
 
 
+@pytest.mark.usefixtures("one_try")
 async def test_big_batches_are_split(relay: ScriptedRelay, client: RelayClient) -> None:
     """No call is bigger than a server takes; the results are one list all the same."""
     timers = [NewTimer(topic="t", payload=b"x" * 500_000, delay=1) for _ in range(10)]
@@ -217,6 +219,7 @@ async def test_an_empty_batch_makes_no_call(relay: ScriptedRelay, client: RelayC
     assert not relay.calls
 
 
+@pytest.mark.usefixtures("one_try")
 async def test_timers_that_are_alike_go_by_columns(relay: ScriptedRelay, client: RelayClient) -> None:
     """Each in its place, with what all of them have said once. Times are rounded up, as a relay rounds."""
     shared: dict[str, Any] = {"headers": {"k": "ö"}, "content_type": "text/plain"}
@@ -236,6 +239,7 @@ async def test_timers_that_are_alike_go_by_columns(relay: ScriptedRelay, client:
     assert not due.delays_us
 
 
+@pytest.mark.usefixtures("one_try")
 async def test_what_columns_answer(relay: ScriptedRelay, client: RelayClient) -> None:
     """Is what a result of each would say; one refused timer hinders no other."""
     first, bad, again = timers(3, delay=None, due_time=DUE)
@@ -305,6 +309,7 @@ def test_no_timer_takes_more_than_is_reckoned(time: Any, expiry: Any, beside: An
     ],
     ids=lambda other: next(iter(other)),
 )
+@pytest.mark.usefixtures("one_try")
 async def test_timers_that_differ_go_one_by_one(
     relay: ScriptedRelay, client: RelayClient, other: dict[str, Any]
 ) -> None:
@@ -326,6 +331,7 @@ def test_a_timer_keeps_the_headers_that_it_was_made_with() -> None:
     assert first.headers == dict(first.to_proto().headers) == {"k": "1"}
 
 
+@pytest.mark.usefixtures("one_try")
 async def test_a_relay_that_knows_no_columns_gets_timers_one_by_one(
     relay: ScriptedRelay, client: RelayClient
 ) -> None:
@@ -367,6 +373,7 @@ async def test_it_says_so_once_for_a_big_batch() -> None:
     assert wire.asked.count("ScheduleColumns") == batches.AT_ONCE
 
 
+@pytest.mark.usefixtures("one_try")
 async def test_what_all_share_is_refused_of_each(relay: ScriptedRelay, client: RelayClient) -> None:
     """As if they had been sent one by one from the beginning: so a chunk that is refused hinders no other."""
     async with client:
@@ -377,6 +384,7 @@ async def test_what_all_share_is_refused_of_each(relay: ScriptedRelay, client: R
     assert [result.ok for result in results] == [True, True]
 
 
+@pytest.mark.usefixtures("one_try")
 async def test_another_error_is_the_calls(relay: ScriptedRelay, client: RelayClient) -> None:
     """Nothing is tried one by one that was refused by columns."""
     async with client:

@@ -28,12 +28,14 @@ from relay.client import (
     Unavailable,
     UsageError,
 )
+from relay.client.calls import timer_calls
 from relay.v1 import timer_pb2
 from tests.client.scripted_relay import Failure, ScriptedRelay
 
 CODES = grpc.StatusCode
 
 
+@pytest.mark.usefixtures("one_try")
 async def test_schedule_sends_what_it_was_given(relay: ScriptedRelay, client: RelayClient) -> None:
     """Every argument reaches the relay; the stored timer comes back."""
     due = datetime(2030, 1, 2, 3, 4, 5, 678_901, tzinfo=timezone(timedelta(hours=2)))
@@ -78,24 +80,29 @@ async def test_schedule_retries_under_one_id(relay: ScriptedRelay, client: Relay
     async with client:
         timer = await client.schedule("t", b"p", delay=1)
     ids = [request.timer.timer_id for _, request in relay.calls]
-    assert ids == [timer.timer_id] * 3
+    assert len(ids) >= 3  # more, where an answer took longer than a try may take
+    assert set(ids) == {timer.timer_id}
     assert len(timer.timer_id) == 32
 
 
-async def test_a_call_that_a_relay_has_left_is_repeated(relay: ScriptedRelay, client: RelayClient) -> None:
+async def test_a_call_that_a_relay_has_left_is_repeated(
+    relay: ScriptedRelay, client: RelayClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As it stopped, or since it was too slow. gRPC answers CANCELLED then, in its own words, though nobody
     has cancelled the call: found by the table of faults."""
     left = Failure(CODES.CANCELLED, "CANCELLED")
     relay.failures = [left]
     async with client:
         assert (await client.schedule("t", b"p", delay=1)).timer_id
-        assert len(relay.calls) == 2
+        assert len(relay.calls) >= 2  # more, where an answer took longer than a try may take
         relay.failures = [left]
+        monkeypatch.setattr(timer_calls, "TRY_TIMEOUT", 5.0)  # for one try, whose answer has time to come
         with pytest.raises(Unavailable) as caught:
-            await client.schedule("t", b"p", delay=1, timeout=0.5)
+            await client.schedule("t", b"p", delay=1, timeout=5.0)
     assert caught.value.unanswered, "it may act until its deadline"
 
 
+@pytest.mark.usefixtures("one_try")
 async def test_unavailable_is_raised_when_time_is_up(relay: ScriptedRelay, client: RelayClient) -> None:
     """The relay's RetryInfo is heeded: a pause beyond the timeout ends the call at once."""
     relay.failures = [Failure(CODES.UNAVAILABLE, "no redis", retry_after=60.25)]
@@ -106,6 +113,7 @@ async def test_unavailable_is_raised_when_time_is_up(relay: ScriptedRelay, clien
     assert len(relay.calls) == 1
 
 
+@pytest.mark.usefixtures("one_try")
 async def test_a_relay_without_redis_is_not_lost(
     relay: ScriptedRelay, target: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -259,6 +267,7 @@ async def test_cancel_and_get_tell_what_is_there(relay: ScriptedRelay, client: R
     assert relay.timers == {}
 
 
+@pytest.mark.usefixtures("one_try")
 async def test_modes_conditions_and_expiry_are_sent(relay: ScriptedRelay, client: RelayClient) -> None:
     """Each as the field of the proto that says so; without them the request has none."""
     due, end = datetime(2030, 1, 1, tzinfo=UTC), datetime(2031, 1, 1, tzinfo=UTC)
@@ -281,6 +290,7 @@ async def test_modes_conditions_and_expiry_are_sent(relay: ScriptedRelay, client
     assert cancel_due.condition.due_time.ToDatetime(UTC) == due
 
 
+@pytest.mark.usefixtures("one_try")
 async def test_intents_are_sent(relay: ScriptedRelay, client: RelayClient) -> None:
     """A batch goes by columns if its timers have them in common."""
     earliest, soon = OnConflict.KEEP_EARLIEST, timedelta(seconds=30)
@@ -388,6 +398,7 @@ async def test_a_closed_client_says_so(client: RelayClient) -> None:
         client.list("t")
 
 
+@pytest.mark.usefixtures("one_try")
 async def test_a_client_can_be_opened_again(relay: ScriptedRelay, client: RelayClient) -> None:
     """Each opening is a new channel."""
     for _ in range(2):

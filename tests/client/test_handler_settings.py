@@ -200,15 +200,19 @@ async def test_a_timeout_of_the_handlers_own_is_its_own(relay: ScriptedRelay, cl
 
 
 async def test_a_plain_handler_keeps_its_place_until_its_thread_is_free(
-    relay: ScriptedRelay, client: RelayClient
+    relay: ScriptedRelay, client: RelayClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The race: its time is over, the thread runs on, and the next delivery would wait for that thread while
-    its own time runs. So that one is not received yet."""
+    its own time runs. So that one is not received yet. The time of the first passes by a clock of its own,
+    and the next one's thread has all of its time."""
+    loop, passed = asyncio.get_running_loop(), [0.0]
+    real = loop.time
+    monkeypatch.setattr(loop, "time", lambda: real() + passed[0])
     go = threading.Event()
     began: list[str] = []
     settled: list[bool] = []
 
-    @client.on("t", timeout=0.05, concurrency=1, prefetch=1)
+    @client.on("t", timeout=30.0, concurrency=1, prefetch=1)
     def handler(delivery: Delivery) -> None:
         began.append(delivery.timer_id)
         if delivery.timer_id == "a":
@@ -218,6 +222,8 @@ async def test_a_plain_handler_keeps_its_place_until_its_thread_is_free(
     async with client:
         link = await relay.link()
         await link.deliver("a", "b")
+        await until(lambda: began, "its thread is at work")
+        passed[0] += 30.0
         await link.settled("a")
         assert (link.received, began) == ([b"a"], ["a"])
         go.set()

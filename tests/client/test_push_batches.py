@@ -15,6 +15,7 @@ import grpc.aio
 import pytest
 
 from relay.client import AckPolicy, Delivery, DeliveryLost, Nack, PushHandlers, UsageError
+from relay.client.push import push_handlers
 from relay.client.push.push_calls import SingleCall
 from relay.client.push.push_places import PushPlace
 from relay.v1 import delivery_service_pb2 as delivery_pb
@@ -385,8 +386,11 @@ async def test_the_end_is_orderly(push: PushHandlers, listen: str) -> None:
     assert gate.started == ["running"]
 
 
-async def test_handlers_that_take_too_long_are_cancelled(listen: str) -> None:
+async def test_handlers_that_take_too_long_are_cancelled(
+    listen: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each comes again, and an attempt counts; what the others said stands."""
+    monkeypatch.setattr(push_handlers, "_LAST_WORDS", PATIENCE)  # their answers leave, however slow that is
     push, gate = PushHandlers(shutdown_timeout=0.2), Named()
     held: list[Delivery] = []
     push.on("t")(gate)

@@ -32,6 +32,7 @@ from relay.client import (
 )
 from relay.client.calls.topics import Topics
 from relay.client.testing import Delivered, InMemoryRelay, Outcome, RetryPolicy, SyncInMemoryRelay, timers
+from tests.worlds.waiting import PATIENCE
 
 NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -358,7 +359,7 @@ async def test_run_serves_until_stop() -> None:
         await client.schedule("t", b"", delay=0)
         assert len(await relay.run_due()) == 1
         client.stop()
-        await asyncio.wait_for(running, 10)
+        await asyncio.wait_for(running, PATIENCE)
 
 
 async def test_pushed_deliveries_can_t_be_extended() -> None:

@@ -39,6 +39,7 @@ def seen() -> str:
     return f"{span.trace_id:032x}-{span.span_id:016x}" if span.is_valid else ""
 
 
+@pytest.mark.usefixtures("one_try")
 async def test_a_schedule_carries_what_is_current(relay: ScriptedRelay, client: RelayClient) -> None:
     """Both calls do, the others do not."""
     async with client:

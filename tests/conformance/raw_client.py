@@ -71,6 +71,7 @@ class Session:
         self.settlements: list[pb.Settlement] = []
         self.wake = asyncio.Event()
         self.hung_up = asyncio.Event()
+        self.crossed = asyncio.Event()
         self.written = asyncio.Event()
         self.handlers: set[asyncio.Task[None]] = set()
         self.tokens: dict[str, bytes] = {}
@@ -114,6 +115,8 @@ class Session:
         elif kind == "deliveries" and not (self.draining and FAULT != "starts-behind-drain"):
             for one in said.deliveries.deliveries:
                 self.take(one)
+            if self.draining:
+                self.crossed.set()
         elif kind == "columns":
             self.settlements += [
                 pb.Settlement(token=each, outcome=pb.OUTCOME_ACK) for each in said.columns.tokens
@@ -186,6 +189,8 @@ class Session:
                 await gate(rest.decode())
                 if FAULT == "hangs-up-at-drain":
                     await self.hung_up.wait()  # or this outcome might be sent before, and all were well
+                if FAULT == "starts-behind-drain":
+                    await self.crossed.wait()  # or it might end its side before it has read what crosses
             case "freeze":
                 os.kill(os.getpid(), signal.SIGSTOP)
             case "tell":
@@ -265,8 +270,8 @@ async def serve(topic: str, places: int) -> None:
 async def schedule(topic: str, timer_id: str, delay_ms: str, payload: str) -> None:
     spec = timer_pb2.TimerSpec(topic=topic, timer_id=timer_id, payload=payload.encode())
     spec.delay.FromMilliseconds(int(delay_ms) // (1000 if FAULT == "delay-in-seconds" else 1))
-    # Long, so that a fault is not taken for a slow machine.
-    life = 1.0 if FAULT in ("honest", "hears-late", "retries-later") else 20.0
+    # Long, so that a fault is not taken for a slow machine, or a slow machine for a fault.
+    life = {"honest": 1.0, "hears-late": 8.0, "retries-later": 1.0}.get(FAULT, 20.0)
     heard = FAULT != "hears-late"
     async with grpc.aio.insecure_channel(os.environ["RELAY_TARGET"], options=OPTIONS) as channel:
         stub = timer_service_pb2_grpc.TimerServiceStub(channel)

@@ -20,6 +20,7 @@ from relay.v1 import delivery_service_pb2 as delivery_pb
 from relay.v1 import timer_handler_pb2 as pb
 from relay.v1 import timer_handler_pb2_grpc as base
 from tests.conformance.raw_client import Outcome, duration, gate, told
+from tests.worlds.waiting import PATIENCE
 
 RECEIPT = (("relay-receipt", "1"),)
 Context = Any
@@ -37,6 +38,7 @@ class RawPush:
         self.fault = fault
         self.may_end = False
         self.exit_code: int | None = None
+        self._grace: float | None = PATIENCE
         self._watched = watched
         self._server: grpc.aio.Server | None = None
         self._stopping: asyncio.Task[None] | None = None
@@ -77,12 +79,15 @@ class RawPush:
         if self.fault != "leaves-at-once":
             await self.handler.idle.wait()
         self.health.ended.set()
-        await self._server.stop(None if self.fault == "leaves-at-once" else 1.0)
+        # Its handlers have ended, so it need not wait for long; but their answers have to leave.
+        await self._server.stop(None if self.fault == "leaves-at-once" else self._grace)
         self.exit(1 if self.fault == "wrong-code" else 0)
 
     async def close(self) -> None:
         if self._stopping is not None:
-            # It goes on to its end: a stop of gRPC's server that is cancelled breaks the next one.
+            # It goes on to its end: a stop of gRPC's server that is cancelled breaks the next one. Handlers
+            # whose gate the scene has left shut are not waited for.
+            self._grace = None
             self.handler.late.set()
             self.handler.idle.set()
             await self._stopping

@@ -11,6 +11,7 @@ from starlette.types import Message
 
 from relay.console.streaming import EventStream
 from relay.core.trust.usage import Bounds
+from tests.worlds.waiting import PATIENCE
 
 pytestmark = pytest.mark.anyio
 
@@ -41,7 +42,7 @@ async def test_who_goes_leaves_no_open_stream(after: int) -> None:
 
     assert usage.streams == 1
     stream = EventStream(events(), usage)
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE):
         await stream({"type": "http", "asgi": {"spec_version": "2.3"}}, receive, send)
     assert usage.streams == 0
     assert ended.is_set() == bool(after)

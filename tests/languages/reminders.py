@@ -48,8 +48,15 @@ def play(stage: Stage, way: Way, command: Sequence[str], second: str) -> None:
     produce("schedule", TOPIC, "f", second, "flaky")
     produce("schedule", TOPIC, "w", second, "wrong")
     far = second.replace("1", "3600", 1)
-    produce("schedule", TOPIC, "n", far, "never")
-    assert produce("cancel", TOPIC, "n") == "cancelled\n"
+    said = ""
+    for _ in range(10):
+        produce("schedule", TOPIC, "n", far, "never")
+        said = produce("cancel", TOPIC, "n")
+        if said == "cancelled\n":
+            break
+        # Its first try was not answered within a second, and the next one found the timer cancelled.
+        assert said == "there is no such timer\n"
+    assert said == "cancelled\n"
     assert produce("cancel", TOPIC, "n") == "there is no such timer\n"
     stage.wait_empty(TOPIC, dead=1)
     eventually(lambda: len(process.reminded()) >= 4, "it has printed them", START_TIMEOUT)

@@ -41,7 +41,10 @@ async def test_a_call_ends_although_the_store_does_not_answer(method: str) -> No
     """Its caller set no deadline, so the relay's own counts."""
     async with served(call_time=CallTime(0.2, lambda: 0.0)) as relay:
         door = relay.store.hold(CALLS[method][0])
-        await out_of_time(relay, method)
+        for _ in range(20):  # on a busy machine the time may be over before the store is asked
+            await out_of_time(relay, method)
+            if door.reached:
+                break
         assert door.reached == 1
         door.open()
 

@@ -15,7 +15,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.rpc import error_details_pb2
 
 from relay.api.call_time import CallTime
-from relay.client import NewTimer, NotDurable, RelayClient
+from relay.client import DeadlineExceeded, NewTimer, NotDurable, RelayClient, Unavailable
 from relay.core.durability import STORED, Durability
 from relay.core.errors import DurabilityMissed
 from relay.core.loop.call_ends import CallEnds
@@ -214,7 +214,9 @@ async def test_a_caller_whose_time_is_shorter_than_that_of_others() -> None:
             replica.freeze()
             patient = asyncio.ensure_future(ask(relay, "patient", PATIENCE))
             with pytest.raises(DurabilityMissed):
-                await ask(relay, "hasty", 2.0)
+                await ask(
+                    relay, "hasty", 5.0
+                )  # half of what a durable call may take, and enough to be on its way
             assert await relay.engine.get("t", "hasty") is not None
             assert not patient.done()
             replica.thaw()
@@ -268,8 +270,16 @@ async def test_the_python_client_repeats_what_is_not_durable() -> None:
             RelayClient(relay.server.address, timeout=PATIENCE) as client,
         ):
             replica.freeze()
-            with pytest.raises(NotDurable):
-                await client.schedule("t", b"", delay=9, timer_id="a", durability="replicas:1", timeout=4.0)
+            said: set[type] = set()
+            for _ in range(10):  # on a busy machine its own deadline, or the relay's, may come first
+                with pytest.raises((Unavailable, DeadlineExceeded)) as caught:
+                    await client.schedule(
+                        "t", b"", delay=9, timer_id="a", durability="replicas:1", timeout=4.0
+                    )
+                said.add(caught.type)
+                if NotDurable in said:
+                    break
+            assert NotDurable in said
             repeated = asyncio.create_task(
                 client.schedule("t", b"", delay=3600, timer_id="a", durability="replicas:1")
             )

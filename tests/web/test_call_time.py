@@ -46,7 +46,10 @@ async def test_a_call_ends_although_the_store_does_not_answer(
     call_time = CallTime(default, lambda: 0.0)
     async with served() as relay, with_api(relay, call_time=call_time) as api:
         door = relay.store.hold(verb)
-        assert is_out_of_time(await call(api, method, path, body, timeout))
+        for _ in range(20):  # on a busy machine the time may be over before the store is asked
+            assert is_out_of_time(await call(api, method, path, body, timeout))
+            if door.reached:
+                break
         assert door.reached == 1
         door.open()
 

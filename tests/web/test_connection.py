@@ -23,6 +23,9 @@ from tests.worlds.waiting import PATIENCE
 
 pytestmark = pytest.mark.anyio
 
+LITTLE = 4.0
+"""Seconds of `idle_timeout`. Those who are in order have to keep to it as well, on a busy machine too."""
+
 HOST = b"host: localhost\r\n"
 POST = b"POST /v1/topics/t/timers HTTP/1.1\r\n" + HOST + b"content-type: application/json\r\n"
 LIST = b"GET /v1/topics HTTP/1.1\r\n" + HOST + b"\r\n"
@@ -184,12 +187,12 @@ async def test_a_server_stops_beside_callers_that_it_has_just_refused(relay: Ser
 
 async def test_a_header_that_does_not_end(relay: Served) -> None:
     """However many bytes still come: 408, and the connection is free."""
-    async with bounded(relay, idle_timeout=0.3) as api, dialled(api.server.address) as caller:
+    async with bounded(relay, idle_timeout=LITTLE) as api, dialled(api.server.address) as caller:
         await caller.send(LIST[:-2])
         async with anyio.create_task_group() as tasks:
 
             async def trickle() -> None:
-                with anyio.fail_after(PATIENCE):
+                with anyio.fail_after(PATIENCE), suppress(anyio.BrokenResourceError):
                     while True:
                         await caller.send(b"x: y\r\n")
                         await anyio.sleep(0.02)
@@ -204,7 +207,7 @@ async def test_a_header_that_does_not_end(relay: Served) -> None:
 
 async def test_a_connection_on_which_nothing_comes(relay: Served) -> None:
     """Closed without a word, before the first request and after an answer; nobody counts it."""
-    async with bounded(relay, idle_timeout=0.3) as api:
+    async with bounded(relay, idle_timeout=LITTLE) as api:
         async with dialled(api.server.address) as caller:
             assert await caller.to_the_end() == b""
         async with dialled(api.server.address) as caller:
@@ -216,7 +219,7 @@ async def test_a_connection_on_which_nothing_comes(relay: Served) -> None:
 
 async def test_a_body_that_nobody_waits_for(relay: Served) -> None:
     """The answer went out long ago: bytes that trickle behind it hold no connection."""
-    async with bounded(relay, idle_timeout=0.3) as api, dialled(api.server.address) as caller:
+    async with bounded(relay, idle_timeout=LITTLE) as api, dialled(api.server.address) as caller:
         await caller.send(LIST[:-2] + b"content-length: 1000000\r\n\r\n")
         assert await caller.status() == 200
         with anyio.fail_after(PATIENCE), suppress(anyio.BrokenResourceError):
@@ -233,7 +236,7 @@ async def test_an_answer_that_nobody_takes() -> None:
         await Response(b"x" * 50_000_000)(scope, receive, send)
         ended.set()
 
-    async with serving(app, idle_timeout=0.3) as (address, _), dialled(address) as caller:
+    async with serving(app, idle_timeout=LITTLE) as (address, _), dialled(address) as caller:
         await caller.send(b"GET / HTTP/1.1\r\n" + HOST + b"\r\n")
         with anyio.fail_after(PATIENCE):
             await ended.wait()

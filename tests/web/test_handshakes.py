@@ -18,7 +18,7 @@ from starlette.responses import Response
 from relay.core.endpoints import addresses
 from tests.trust.authority import Authority
 from tests.web.rig import BOUNDS, serve
-from tests.web.test_connection import Caller, dialled
+from tests.web.test_connection import LITTLE, Caller, dialled
 from tests.worlds.waiting import PATIENCE
 
 pytestmark = pytest.mark.anyio
@@ -77,7 +77,7 @@ async def test_silent_handshakes_count_and_keep_nobody_out(tmp_path: Path) -> No
 
 async def test_a_handshake_has_little_time(tmp_path: Path) -> None:
     """Whether nothing came, or half a hello. One that ends in time goes on after it."""
-    async with listening(tmp_path, idle_timeout=0.5) as listener:
+    async with listening(tmp_path, idle_timeout=LITTLE) as listener:
         async with dialled(listener.address) as silent, dialled(listener.address) as half:
             await half.send(b"\x16\x03\x01\x02\x00\x01")
             with anyio.fail_after(PATIENCE / 4):  # asyncio's own time is a minute

@@ -38,7 +38,7 @@ async def stop(stage: Stage) -> None:
     if crossing.token in stream.received:
         raise Broken("a handler started after Drain")
     await asyncio.sleep(LINGER)
-    if stream.over:
+    if stream.over or stage.client.exit_code is not None:
         raise Broken("broke off, and did not wait for the relay's end of the stream")
     stream.end()
     if code := await stage.ended():
