@@ -213,10 +213,9 @@ async def test_a_caller_whose_time_is_shorter_than_that_of_others() -> None:
             await ask(relay, "warm", PATIENCE)
             replica.freeze()
             patient = asyncio.ensure_future(ask(relay, "patient", PATIENCE))
+            # Half of what a durable call may take, and enough to be on its way.
             with pytest.raises(DurabilityMissed):
-                await ask(
-                    relay, "hasty", 5.0
-                )  # half of what a durable call may take, and enough to be on its way
+                await ask(relay, "hasty", 5.0)
             assert await relay.engine.get("t", "hasty") is not None
             assert not patient.done()
             replica.thaw()
