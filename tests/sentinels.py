@@ -17,11 +17,11 @@ from tests.worlds.waiting import eventually
 
 MASTER = "mymaster"
 DOWN_AFTER = 1000
-"""Milliseconds without an answer after which a Sentinel takes a server for dead, where one is to be missed."""
+"""Milliseconds without an answer after which a Sentinel takes a server for dead that is to be missed."""
 
 PATIENT = 120_000
-"""The same where none is to be missed: on a busy machine a master that is well may stand still for seconds, and
-would be replaced."""
+"""The same where none is to be missed: on a busy machine a master that is well may stand still for seconds,
+and would be replaced."""
 
 REPLICATED = {"repl-diskless-sync-delay": "0", "repl-ping-replica-period": "1"}
 
@@ -78,8 +78,8 @@ class Sentinel:
 class Group:
     """Waits until everybody knows everybody; `with` ends all of it.
 
-    A master that does not answer is replaced after `down_after` milliseconds, and sooner once a test waits for
-    a `new_master`.
+    A master that does not answer is replaced after `down_after` milliseconds, and sooner once a test waits
+    for a `new_master`.
     """
 
     def __init__(
@@ -155,9 +155,7 @@ class Group:
     def _take_for_dead_after(self, milliseconds: int) -> None:
         for sentinel in self.sentinels:
             with sentinel.client() as client:
-                client.execute_command(
-                    "SENTINEL SET", MASTER, "down-after-milliseconds", milliseconds
-                )
+                client.execute_command("SENTINEL SET", MASTER, "down-after-milliseconds", milliseconds)
 
     @staticmethod
     def role(server: RunningServer) -> str:

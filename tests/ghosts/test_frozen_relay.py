@@ -16,8 +16,8 @@ from tests.ghosts.stories import PATIENT, STORIES, Resumed, ScheduledAnew, Story
 ROUNDS = count(1, 400)
 
 WAITS = 0.3
-"""Seconds that the first caller waits, and more after each round in which they were over before its bytes were
-on their way."""
+"""Seconds that the first caller waits, and more after each round in which they were over before its bytes
+were on their way."""
 
 OVER = b"no effect from now on"
 """What the relay says to a call whose time is over."""
