@@ -277,7 +277,7 @@ async def test_a_node_that_is_away() -> None:
     """Its topics fail at once, by an error that can be tried again; those of the others go on; and of several
     topics at once the others' answers are there."""
     with Cluster() as cluster:
-        async with Server(cluster.url, timeout=5.0, write_ttl=5.0) as server:
+        async with Server(cluster.url, timeout=20.0, write_ttl=20.0) as server:
             store = RedisStore(server)
             away, there, too = (cluster.topic_at(node) for node in cluster.nodes)
             for topic in (away, there, too):
@@ -376,9 +376,9 @@ async def test_a_seed_that_is_away(shared: Cluster) -> None:
     with start_server("valkey") as gone:
         port = gone.port
     url = shared.url.replace("://", f"://127.0.0.1:{port},")
-    async with Server(url, timeout=5.0) as server:
+    async with Server(url, timeout=60.0) as server:
         await server.ping()
-    async with Server(f"redis+cluster://127.0.0.1:{port}", timeout=5.0) as server:
+    async with Server(f"redis+cluster://127.0.0.1:{port}", timeout=60.0) as server:
         with pytest.raises(
             StoreUnavailable, match=rf"no node tells how the Cluster stands \(127\.0\.0\.1:{port}"
         ):
@@ -393,7 +393,7 @@ async def test_nodes_behind_other_addresses(shared: Cluster) -> None:
     try:
         await until(lambda: all("127.0.0.1" not in shared.hosts(node) for node in shared.nodes))
         pairs = ",".join(f"inside.invalid:{node.port}=127.0.0.1:{node.port}" for node in shared.nodes)
-        async with Server(f"{shared.url}?addresses={pairs}", timeout=5.0) as server:
+        async with Server(f"{shared.url}?addresses={pairs}", timeout=60.0) as server:
             await server.ping()
             store, topic = RedisStore(server), shared.topic_at(shared.nodes[0])
             await store.schedule(topic, timer())
@@ -410,11 +410,11 @@ async def test_nodes_behind_other_addresses(shared: Cluster) -> None:
 async def test_the_url_is_for_another_kind(shared: Cluster, valkey: RunningServer) -> None:
     """A start is refused by name, with the way out."""
     async with Server(
-        valkey.url.replace("redis://", "redis+cluster://").removesuffix("/0"), timeout=5.0
+        valkey.url.replace("redis://", "redis+cluster://").removesuffix("/0"), timeout=60.0
     ) as one:
         with pytest.raises(UnfitServer, match=r"not a node of a Cluster.*redis:// in the place"):
             await check_server(one, allow_eviction=False)
-    async with Server(shared.nodes[0].url, timeout=5.0) as node:
+    async with Server(shared.nodes[0].url, timeout=60.0) as node:
         with pytest.raises(UnfitServer, match=r"a node of a Cluster.*with redis\+cluster://"):
             await check_server(node, allow_eviction=False)
 
