@@ -10,7 +10,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from tests.sentinels import Group, Sentinel
+from tests.sentinels import DOWN_AFTER, Group, Sentinel
 from tests.servers import Kind, RunningServer, start_server
 from tests.worlds.cluster.cluster import Cluster
 
@@ -77,7 +77,7 @@ class Replicated:
     topology: Topology = "sentinel"
 
     def __init__(self, config: Mapping[str, str], kind: Kind = "valkey") -> None:
-        self.group = Group(kind, {**PERSISTENT, **config})
+        self.group = Group(kind, {**PERSISTENT, **config}, down_after=DOWN_AFTER)
 
     @property
     def url(self) -> str:

@@ -17,7 +17,11 @@ from tests.worlds.waiting import eventually
 
 MASTER = "mymaster"
 DOWN_AFTER = 1000
-"""Milliseconds without an answer after which a Sentinel takes a server for dead."""
+"""Milliseconds without an answer after which a Sentinel takes a server for dead that is to be missed."""
+
+PATIENT = 120_000
+"""The same where none is to be missed: on a busy machine a master that is well may stand still for seconds,
+and would be replaced."""
 
 REPLICATED = {"repl-diskless-sync-delay": "0", "repl-ping-replica-period": "1"}
 
@@ -36,7 +40,9 @@ def until_answered(ask: Callable[[], Any], what: str, timeout: float = 150.0) ->
 class Sentinel:
     """One Sentinel process."""
 
-    def __init__(self, kind: Kind, master_port: int, config: Mapping[str, str]) -> None:
+    def __init__(
+        self, kind: Kind, master_port: int, config: Mapping[str, str], *, down_after: int = PATIENT
+    ) -> None:
         path = binary(kind)
         if path is None:
             raise ServerMissing(kind)
@@ -48,7 +54,7 @@ class Sentinel:
             f"dir {self.directory}",
             f"logfile {self.directory / 'log'}",
             f"sentinel monitor {MASTER} 127.0.0.1 {master_port} 2",
-            f"sentinel down-after-milliseconds {MASTER} {DOWN_AFTER}",
+            f"sentinel down-after-milliseconds {MASTER} {down_after}",
             f"sentinel failover-timeout {MASTER} 10000",
             f"sentinel parallel-syncs {MASTER} 2",
             *(f"{name} {value}" for name, value in config.items()),
@@ -70,10 +76,17 @@ class Sentinel:
 
 
 class Group:
-    """Waits until everybody knows everybody; `with` ends all of it."""
+    """Waits until everybody knows everybody; `with` ends all of it.
 
-    def __init__(self, kind: Kind = "valkey", config: Mapping[str, str] | None = None) -> None:
+    A master that does not answer is replaced after `down_after` milliseconds, and sooner once a test waits
+    for a `new_master`.
+    """
+
+    def __init__(
+        self, kind: Kind = "valkey", config: Mapping[str, str] | None = None, *, down_after: int = PATIENT
+    ) -> None:
         self._stack = ExitStack()
+        self._down_after = down_after
         try:
             self.servers = [
                 self._stack.enter_context(start_server(kind, config=REPLICATED | dict(config or {})))
@@ -91,7 +104,7 @@ class Group:
 
     def _sentinel(self, kind: Kind) -> Sentinel:
         for _ in range(5):  # another process may take a port before it is bound
-            sentinel = Sentinel(kind, self.servers[0].port, {})
+            sentinel = Sentinel(kind, self.servers[0].port, {}, down_after=self._down_after)
             try:
                 until_answered(lambda: sentinel.client().ping(), "a Sentinel answers", 20.0)  # noqa: B023
             except AssertionError:
@@ -134,7 +147,15 @@ class Group:
             server = self.master()
             return server if server is not old and self.role(server) == "master" else None
 
-        return cast("RunningServer", until_answered(found, "there is a new master"))
+        self._take_for_dead_after(DOWN_AFTER)
+        new = cast("RunningServer", until_answered(found, "there is a new master"))
+        self._take_for_dead_after(self._down_after)
+        return new
+
+    def _take_for_dead_after(self, milliseconds: int) -> None:
+        for sentinel in self.sentinels:
+            with sentinel.client() as client:
+                client.execute_command("SENTINEL SET", MASTER, "down-after-milliseconds", milliseconds)
 
     @staticmethod
     def role(server: RunningServer) -> str:

@@ -16,12 +16,14 @@ from relay.core.trust.actions import Action, joined
 from relay.core.trust.principals import Principal, caller
 from relay.core.trust.verbs import AccessVerb
 from relay.store.keys import KeyNames
+from relay.store.server import server as server_module
 from relay.store.server.server import Server
+from relay.store.timeline import actions as actions_module
 from relay.store.timeline.actions import RedisActions
 from relay.store.timeline.topics import RedisTopics
 from tests.keyspace import Keyspace
 from tests.servers import RunningServer, start_server
-from tests.worlds.waiting import until
+from tests.worlds.waiting import PATIENCE, until
 
 PAUSE = (AccessVerb.OPERATE, "PauseTopic", "orders")
 
@@ -45,7 +47,10 @@ class Record:
 
 
 @pytest.fixture
-async def record(valkey: RunningServer, keyspace: Keyspace) -> AsyncIterator[Record]:
+async def record(
+    valkey: RunningServer, keyspace: Keyspace, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Record]:
+    monkeypatch.setattr(actions_module, "PATIENCE", PATIENCE)  # a busy machine takes longer
     keys = KeyNames(topics=f"timers_topics:{keyspace.topic()}")
     async with Server(valkey.url, keys, connections=1, timeout=60.0) as server:
         yield Record(server)
@@ -102,9 +107,11 @@ async def test_an_action_waits_a_moment_for_its_entry() -> None:
     assert len(unwritten) == 2
 
 
-async def test_an_entry_is_waited_for_with_its_effect() -> None:
+async def test_an_entry_is_waited_for_with_its_effect(monkeypatch: pytest.MonkeyPatch) -> None:
     """It lies before the effect in the same file. A wait of its own would take as long as that of the
     effect, and with replicas' disks that is seconds: a call would end before both."""
+    monkeypatch.setattr(actions_module, "PATIENCE", PATIENCE)
+    monkeypatch.setattr(server_module, "DURABLE_TTL", PATIENCE)
     with start_server("valkey", config={"appendonly": "yes", "appendfsync": "always"}) as synced:
         async with Server(synced.url, connections=1, timeout=60.0) as server:
             store = RedisActions(server)

@@ -76,8 +76,8 @@ class TestPowerLoss:
     def test_what_the_last_second_brought_is_gone(self, kind: Kind, on_disk: OnDisk) -> None:
         """With `everysec` what was written before an fsync survives, and what came after it began doesn't."""
         server, disk = on_disk(kind, "everysec")
+        synced = disk.syncs  # before the write: the server may have synced it before a look behind it
         push(server, "a")
-        synced = disk.syncs
         eventually(lambda: disk.syncs > synced, "the server has synced")
         disk.slow(sync=STUCK)
         before = time.monotonic()
@@ -185,12 +185,12 @@ def test_a_full_disk_refuses_until_it_is_healed(on_disk: OnDisk) -> None:
             return False
         return True
 
-    for _ in range(2):  # the first fsync may have begun before the write; the next one begins behind that
+    for _ in range(3):  # the first fsync may have begun before the write; a later one begins behind that
+        synced = disk.syncs  # before the write: the server may have synced it before a look behind it
         eventually(taken, "writes are taken again")
-        synced = disk.syncs
         eventually(lambda: disk.syncs > synced, "the server has synced")  # noqa: B023
     left = "".join(lose_power(server, disk))
-    assert re.fullmatch(r"a\?*bb?", left)
+    assert re.fullmatch(r"a\?*b{1,3}", left)
 
 
 def test_a_server_that_syncs_always_dies_of_a_full_disk(on_disk: OnDisk) -> None:

@@ -60,7 +60,7 @@ def recall(fan: Desk, *idle: int) -> None:
         for each, milliseconds in zip(cast("list[Any]", known), idle, strict=False):
             entries = [each["message_id"]]
             pipe.xclaim(fan.stream, "billing", each["consumer"], 0, entries, idle=milliseconds, justid=True)
-        until = round((time.time() + 10) * SECOND)
+        until = round((time.time() + 60) * SECOND)
         pipe.eval(fan.texts["stream/recall"], 1, fan.stream, until, "billing", "-", 10)
         assert pipe.execute()[-1] == b""
 

@@ -29,6 +29,7 @@ from relay.core.recurring.recurrence import (
 )
 from relay.core.recurring.rule import Rule
 from relay.engine.engine import Engine
+from relay.engine.recurring import kept_calendars
 from relay.engine.recurring.kept_calendars import FRESH, PATIENCE, RETRY, KeptCalendars
 from relay.engine.recurring.turning import turned
 from relay.settings import Settings
@@ -42,6 +43,7 @@ from relay.store.timeline.calendars import RedisCalendars
 from relay.telemetry.metrics.provider import Metrics
 from relay.telemetry.traces.tracing import Tracing
 from relay.v1 import recurrence_service_pb2 as pb
+from tests.worlds import waiting
 from tests.worlds.cluster.cluster import Cluster
 from tests.worlds.engine.fake_clock import FakeClock
 from tests.worlds.waiting import until
@@ -58,6 +60,18 @@ EVERY_SECOND = Recurrence(
 
 DISTANT = replace(EVERY_SECOND, recurrence_id="d", rule=Rule(cron="0 3 * * *", calendars=(CLOSED,)))
 """In these tests it does not fire."""
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine may take longer to read calendars than a tick waits for them."""
+    monkeypatch.setattr(kept_calendars, "PATIENCE", waiting.PATIENCE)
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ticks wait for calendars for as long as they do in earnest."""
+    monkeypatch.setattr(kept_calendars, "PATIENCE", PATIENCE)
 
 
 class Watched(RedisCalendars):
@@ -245,6 +259,7 @@ async def test_calendars_that_cannot_be_read(
     ]
 
 
+@pytest.mark.usefixtures("hasty")
 async def test_calendars_that_nobody_answers_for(scene: Scene) -> None:
     """A tick waits for `PATIENCE`, and the next one not at all."""
     async with scene.connected() as server:
@@ -329,6 +344,7 @@ async def test_who_waits_with_much_content(scene: Scene) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("hasty")
 async def test_a_node_with_the_calendars_that_hangs() -> None:
     """In a Cluster they may be at another node than a topic. While that one does not answer, the topic goes
     on, by the calendars that were read last."""
@@ -336,7 +352,7 @@ async def test_a_node_with_the_calendars_that_hangs() -> None:
         holder = cluster.owner_of("calendars")
         assert holder is not None
         topic = next(f"t{n}" for n in range(99) if cluster.owner_of(f"t{n}") is not holder)
-        async with relay_at(cluster.url, topic, timeout=3.0) as (engine, _):
+        async with relay_at(cluster.url, topic) as (engine, _):
             recurrences = engine.recurrences
             plain = replace(EVERY_SECOND, recurrence_id="plain", rule=Rule(every=SECOND))
             await engine.calendars.put(CLOSED, ["2001-01-01"])
@@ -350,18 +366,21 @@ async def test_a_node_with_the_calendars_that_hangs() -> None:
             async def tick(since: Mapping[str, int], times: int) -> bool:
                 return all(count >= since.get(name, 0) + times for name, count in (await runs()).items())
 
+            async def in_trouble() -> bool:
+                return engine.calendars._in_trouble
+
             await until(lambda: tick({}, 1), "both tick")
             holder.freeze()
             try:
+                await until(in_trouble, "they can't be read")
                 before = await runs()
                 await until(lambda: tick(before, 8), "both tick without the node")
-                assert engine.calendars._in_trouble
                 assert await recurrences.missing(EVERY_SECOND.rule) == []
             finally:
                 holder.thaw()
 
             async def is_over() -> bool:
-                return not engine.calendars._in_trouble
+                return not await in_trouble()
 
             await until(is_over, "it is read again")
 

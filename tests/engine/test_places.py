@@ -219,7 +219,7 @@ async def test_what_is_held_up_in_a_place_holds_up_no_other_topic_there(world: W
         app.end(leases["x"])
         app.receive(leases["2"])
         await settle()
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             await world.schedule("3", 60.0, "a2")
         app.end(leases["1"])
         await world.advance(0.1)

@@ -44,7 +44,7 @@ from relay.store.server.server import Server
 from relay.store.timeline.redis_store import RedisStore
 from relay.telemetry.metrics.provider import Metrics
 from relay.telemetry.traces.tracing import Tracing
-from tests.worlds.waiting import until
+from tests.worlds.waiting import PATIENCE, until
 
 if TYPE_CHECKING:
     from tests.keyspace import Keyspace
@@ -81,11 +81,16 @@ class Scene:
             yield RedisRecurrences(server, Carrier(server))
 
     async def change(self, before: StoredRecurrence, **fields: object) -> None:
+        """Nothing is kept where the ticker has turned it since it was read: then it is read again."""
         async with self.store() as store:
-            _, kept = await store.get(self.topic, before.recurrence.recurrence_id)
-            assert kept is not None
-            standing = replace(kept.standing, **fields)  # type: ignore[arg-type]
-            assert await store.keep(self.topic, kept, kept.recurrence, standing, 0, reason="put")
+
+            async def is_kept() -> object:
+                _, kept = await store.get(self.topic, before.recurrence.recurrence_id)
+                assert kept is not None
+                standing = replace(kept.standing, **fields)  # type: ignore[arg-type]
+                return await store.keep(self.topic, kept, kept.recurrence, standing, 0, reason="put")
+
+            await until(is_kept, "it is changed")
 
     async def end_all(self) -> int:
         """End all occurrences; return how many there were."""
@@ -267,10 +272,11 @@ async def test_rules_that_take_long_leave_the_loop_alone(kept: Scene) -> None:
 
 async def test_a_preview_that_takes_long_ends(kept: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """Others wait for the thread: a thousand instants of this rule took half a minute."""
-    monkeypatch.setattr(module, "LONGEST_PREVIEW", 0.5)
     rare = Rule(rrule="FREQ=DAILY;BYMONTH=2;BYMONTHDAY=29;BYDAY=SU")
     async with kept.engine() as recurrences:
+        monkeypatch.setattr(module, "LONGEST_PREVIEW", PATIENCE)
         assert len(await recurrences.preview(rare, 1, 0)) == 1
+        monkeypatch.setattr(module, "LONGEST_PREVIEW", 0.5)
         with pytest.raises(InvalidField, match=r"^count: is 1000, and this rule is computed no further than"):
             await recurrences.preview(rare, 1_000, 0)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from relay.core.errors import StoreUnavailable, UnfitServer
+from relay.core.errors import OpenOutcome, UnfitServer
 from relay.core.outcomes import ClaimRequest, Verb, Verdict
 from relay.core.timers import NewTimer
 from relay.store.server.fitness import check_server
@@ -14,7 +14,8 @@ from relay.store.timeline.redis_store import RedisStore
 from tests.keyspace import Keyspace
 from tests.servers import RunningServer
 from tests.settlements import end_of
-from tests.store.fake import Line, bulk, serving
+from tests.store.fake import bulk, serving
+from tests.store.test_late_calls import TTL, Claims
 
 N1, N2 = b"relay-1-nonce-01", b"relay-1-nonce-02"
 SECOND = 1_000_000
@@ -71,25 +72,33 @@ async def test_no_version_is_compared() -> None:
         assert await checked(url) == "Redis 0.1"
 
 
+@pytest.mark.usefixtures("patient")
 async def test_a_lost_reply_is_not_asked_for_again(valkey: RunningServer, keyspace: Keyspace) -> None:
     """A claim whose reply got lost has happened: the same nonce is never sent twice, by anybody.
 
     Its lease is a token that nobody knows; another nonce gets the timer when it is over.
     """
     topic = keyspace.topic()
-    line = Line(valkey.port)
+    line = Claims(valkey.port)
     async with line.open() as url:
-        redis = Server(url, connections=2, timeout=60.0, write_ttl=1.0)
+        redis = Server(url, connections=2, timeout=60.0, write_ttl=60.0)
         store = RedisStore(redis)
         await store.schedule(topic, [NewTimer("a", b"x", delay=0)])
         await store.claim(
             f"{topic}-warm:{topic}", ClaimRequest(limit=1, lease=1, nonce=bytes(16), max_bytes=1)
         )
-        line.losing = True
-        with pytest.raises(StoreUnavailable):
-            await store.claim(topic, ClaimRequest(limit=1, lease=50_000, nonce=N1, max_bytes=1))
-        line.losing = False
-        assert line.sent.count(N1) == 1
+        redis._write_ttl = TTL  # of what is to be lost, and of nothing else here
+
+        async def claim_once() -> None:
+            line.sent = b""
+            try:
+                await store.claim(topic, ClaimRequest(limit=1, lease=50_000, nonce=N1, max_bytes=1))
+            except OpenOutcome:
+                assert line.sent.count(N1) == 1
+                raise
+
+        await line.lose(redis, claim_once)
+        redis._write_ttl = 60.0
         timer = await store.get(topic, "a")
         assert timer is not None
         assert timer.state.value == "leased", "it did happen"

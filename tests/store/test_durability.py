@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import asynccontextmanager
 from math import inf
@@ -87,6 +88,23 @@ async def schedule(
         timer = NewTimer(timer_id, b"x", due=LATER, **more)
         (result,) = await store.schedule("t", [timer], deadlines=[monotonic() + seconds])
     return result
+
+
+async def missed(store: RedisStore, timer_id: str, level: Durability, seconds: float) -> str:
+    """Make a call that is stored, and not durable in its time; what is said of it.
+
+    Race: on a busy machine its time is over before it is stored. Another one with more time is made then.
+    """
+    while True:
+        try:
+            await schedule(store, timer_id, level, seconds=seconds)
+        except (GivenUp, OpenOutcome):
+            assert seconds < PATIENCE
+            seconds *= 4
+        except DurabilityMissed as failure:
+            return str(failure)
+        else:
+            raise AssertionError(f"{timer_id} is durable")
 
 
 async def failure_of(call: Awaitable[Any]) -> ServiceError | None:
@@ -288,8 +306,8 @@ async def test_the_connection_is_cut_while_the_call_waits(disk: RunningServer) -
 async def test_not_in_time(disk: RunningServer) -> None:
     """The caller hears it before his time is over, with what stands."""
     async with stored_at(disk.url) as store, no_fsync(disk, store):
-        with pytest.raises(DurabilityMissed, match=r"fsync was not reached.*the change stands"):
-            await schedule(store, "a", FSYNC, seconds=0.5)
+        said = await missed(store, "a", FSYNC, 0.5)
+        assert re.search(r"fsync was not reached.*the change stands", said)
         assert await store.get("t", "a") is not None
 
 
@@ -356,8 +374,8 @@ async def test_a_replica_that_stands_still(pair: tuple[RunningServer, RunningSer
     async with stored_at(master.url) as store:
         assert (await schedule(store, "first", REPLICA)).stored
         replica.freeze()
-        with pytest.raises(DurabilityMissed, match=r"replicas:1 was not reached.*the change stands"):
-            await schedule(store, "a", REPLICA, seconds=0.5)
+        said = await missed(store, "a", REPLICA, 0.5)
+        assert re.search(r"replicas:1 was not reached.*the change stands", said)
         assert await store.get("t", "a") is not None
         replica.thaw()
         again = await schedule(store, "a", REPLICA, intent=KEEP_EXISTING)
@@ -374,8 +392,7 @@ async def test_a_replica_that_is_away(pair: tuple[RunningServer, RunningServer])
     async with stored_at(master.url) as store:
         assert (await schedule(store, "first", REPLICA)).stored
         replica.kill()
-        with pytest.raises(DurabilityMissed, match="the change stands"):
-            await schedule(store, "a", REPLICA, seconds=2.0)  # over a connection from before
+        assert "the change stands" in await missed(store, "a", REPLICA, 2.0)  # over a connection from before
         await until_online(master, 0)
         for _ in range(2):
             with pytest.raises(
@@ -420,8 +437,7 @@ async def test_both(pair: tuple[RunningServer, RunningServer]) -> None:
     """The replica has it on its disk, too; one without an append-only file never says so."""
     master, replica = pair
     async with stored_at(master.url) as store:
-        with pytest.raises(DurabilityMissed, match=r"fsync\+replicas:1 was not reached"):
-            await schedule(store, "a", BOTH, seconds=2.5)
+        assert "fsync+replicas:1 was not reached" in await missed(store, "a", BOTH, 2.5)
         replica.control.config_set("appendonly", "yes")
         assert await failure_of(schedule(store, "a", BOTH)) is None
 
@@ -521,16 +537,20 @@ async def test_callers_who_have_gone(pair: tuple[RunningServer, RunningServer]) 
 async def test_a_server_that_does_not_answer(disk: RunningServer) -> None:
     """As without a level: what was sent has an open outcome when its time is over and no earlier, what was
     not sent has none."""
-    async with stored_at(disk.url, write_ttl=0.5) as store:
+    async with stored_at(disk.url) as store:
         await schedule(store, "first", FSYNC)
         await idle(store)
         disk.freeze()
-        began = monotonic()
-        sent = await failure_of(schedule(store, "a", FSYNC))
-        assert isinstance(sent, OpenOutcome)
-        assert monotonic() - began >= 0.5
+        store._server._write_ttl = 0.5
+        sent: ServiceError | None = None
+        while not isinstance(sent, OpenOutcome):  # on a busy machine its time is over before it is sent
+            assert sent is None or isinstance(sent, GivenUp)
+            began = monotonic()
+            sent = await failure_of(schedule(store, "a", FSYNC))
+            assert monotonic() - began >= 0.5
         more = [await failure_of(schedule(store, "b", FSYNC)) for _ in range(3)]
         assert isinstance(more[-1], GivenUp), "no connection is left that was made before"
+        store._server._write_ttl = PATIENCE
         disk.thaw()
         assert (await schedule(store, "c", FSYNC)).stored
 
@@ -601,10 +621,10 @@ async def test_a_user_of_few_rights(disk: RunningServer) -> None:
 async def test_the_file_is_switched_off_while_a_call_waits(disk: RunningServer) -> None:
     """That call is not durable; the next one is told why."""
     async with stored_at(disk.url) as store, no_fsync(disk, store):
-        waiting = asyncio.create_task(failure_of(schedule(store, "a", FSYNC, seconds=2.0)))
-        await until(lambda: blocked(disk) or waiting.done())
+        waiting = asyncio.create_task(missed(store, "a", FSYNC, 2.0))
+        await until(lambda: blocked(disk))
         disk.control.config_set("appendonly", "no")
-        assert isinstance(await waiting, DurabilityMissed)
+        assert "fsync was not reached" in await waiting
         with pytest.raises(NotOffered, match="set appendonly to yes"):
             await schedule(store, "b", FSYNC)
 

@@ -37,6 +37,7 @@ from tests.worlds.scripts.desk import BILLING, Desk
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "redis.md"
 ROOT = Path(__file__).parents[2]
 SECOND = 1_000_000
+MINUTE = 60 * SECOND
 LATER = 4_000_000_000_000_000
 N1 = b"relay-1-nonce-01"
 
@@ -242,10 +243,10 @@ async def test_what_the_loss_of_each_costs(valkey: RunningServer, keyspace: Keys
             if inserting.done.known:
                 bench.raw.delete(names.key("ledger", bench.topic, run="run"))
         await bench.store.cancel(bench.topic, ["d"])
-        # The time that loads have given away.
-        assert [bench.turn(SECOND), bench.turn(SECOND)] == [0, SECOND]
+        # The time that loads have given away; the server's own clock ends it, on a busy machine too soon.
+        assert [bench.turn(MINUTE), bench.turn(MINUTE)] == [0, MINUTE]
         bench.raw.delete(bench.pace)
-        assert bench.turn(SECOND) == 0
+        assert bench.turn(MINUTE) == 0
         # What a group's consumer has claimed, before the relay asks for it: it waits for its lease's end.
         await lose_latest(Desk(valkey, bench.topic, BILLING))
         # A permit, between two batches of who has it: nothing is removed until it has asked anew.

@@ -13,6 +13,7 @@ from redis.exceptions import TryAgainError
 from relay.core.errors import GivenUp, StoreUnavailable
 from relay.store.server.blocking import BlockingServer
 from relay.store.server.cluster import redirects
+from relay.store.server.cluster.blocking_nodes import BlockingNodes
 from relay.store.server.cluster.slot_map import SlotMap
 from relay.store.server.server import Server
 from tests.store.fake import bulk, serving
@@ -52,8 +53,8 @@ async def serving_as_cluster(fake: Fake) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def faked(fake: Fake, *, timeout: float = 60.0) -> AsyncIterator[Server]:
-    async with serving_as_cluster(fake) as url, Server(url, timeout=timeout) as server:
+async def faked(fake: Fake) -> AsyncIterator[Server]:
+    async with serving_as_cluster(fake) as url, Server(url, timeout=60.0) as server:
         yield server
 
 
@@ -94,9 +95,11 @@ async def test_nodes_that_send_a_worker_to_and_fro() -> None:
     """It ends with the time that the worker has."""
     fake = Fake(b"-MOVED 0 127.0.0.1:PORT\r\n")
     async with serving_as_cluster(fake) as url:
-        said = r"could not take the call in time"
-        with BlockingServer(url, timeout=1.0) as server, pytest.raises(StoreUnavailable, match=said):
-            await run_sync(server.ask, "GET", "k")
+        with BlockingServer(url, timeout=60.0) as server:
+            assert isinstance(server._servers, BlockingNodes)
+            server._servers._patience = 1.0  # which is not the time for an answer
+            with pytest.raises(StoreUnavailable, match=r"could not take the call in time"):
+                await run_sync(server.ask, "GET", "k")
     assert fake.calls < 30
 
 
@@ -110,7 +113,8 @@ async def test_a_node_without_a_host(host: bytes) -> None:
 async def test_nodes_that_send_a_call_to_and_fro() -> None:
     """It ends with the call's time, and does not keep the loop from anything else meanwhile."""
     fake = Fake(b"-MOVED 0 127.0.0.1:PORT\r\n")
-    async with faked(fake, timeout=1.0) as server:
+    async with faked(fake) as server:
+        server._timeout = 1.0  # which is not the time for an answer
         with pytest.raises(StoreUnavailable, match=r"could not take the call in time"):
             await server.ask("GET", "k")
     assert fake.calls < 30
