@@ -20,7 +20,7 @@ REFUSALS = 6
 SHORTEST = 3.0
 """Seconds that these pauses have at least: 0.1 s, doubled each time, and jitter takes a half at most."""
 SHORTEST_OTHERS = 1.5
-"""The same without the longest of them: where a machine stands still for a while, it is no pause."""
+"""The same without the longest of them: a machine that stands still for a while makes one of them long."""
 
 
 @scene(

@@ -132,7 +132,7 @@ async def _tries(stage: Stage, count: int) -> Sequence[ScheduleTry]:
 
 
 async def _come(stage: Stage, count: int) -> Sequence[ScheduleTry]:
-    """Return the first tries of the client's call, once there are so many."""
+    """Return the first tries of the client's call, once `count` have come."""
     tries = stage.relay.tries
     await stage.until(
         lambda: len(tries) >= count or stage.client.exit_code is not None,
@@ -180,7 +180,7 @@ def _made_again(tries: Sequence[ScheduleTry]) -> bool:
 def _silent(tries: Sequence[ScheduleTry]) -> bool:
     """Whether the last of these tries gets no answer: the first one, and the second if it comes too soon.
 
-    Once is no proof: a relay that stands still for a while reads a try and the next one at once.
+    One is not enough: a relay that stands still for a while reads a try and the next one at once.
     """
     return len(tries) == 1 or (len(tries) == 2 and _too_soon(*tries))
 
