@@ -15,7 +15,7 @@ from relay.client import RelayClient
 STAYS = 20.0
 """Seconds for which the console stays after the story."""
 
-PATIENCE = 30.0 + STAYS
+PATIENCE = 120.0 + STAYS
 """Seconds within which everything must end."""
 
 TICKS = 6
@@ -72,7 +72,7 @@ class Story:
         await asyncio.gather(*chapters, *(self._committed(f"tick-{n}") for n in range(1, TICKS + 1)))
 
     async def _killed(self) -> None:
-        await self._schedule("killed", 3.0, "its application is killed while it works on it", work=1.0)
+        await self._schedule("killed", 3.0, "its application is killed while it works on it", work=4.0)
         await self._until(self._row("killed").deliveries)
         await self._application.kill()
         self._screen.step("killed", "application killed")
@@ -91,7 +91,7 @@ class Story:
         await self._committed("moved")
 
     async def _cancelled(self) -> None:
-        await self._schedule("cancelled", 3.0, "cancelled before it is due")
+        await self._schedule("cancelled", 10.0, "cancelled before it is due")
         await asyncio.sleep(0.5)
         await self._client.cancel("demo", "cancelled")
         row = self._row("cancelled")

@@ -72,7 +72,7 @@ class Story:
 
     async def _who_may_what(self, client: RelayClient) -> None:
         self.heading("Who may do what")
-        mail = {"message": {"to": SECRET, "text": "your table is free"}, "delay_sec": 3}
+        mail = {"message": {"to": SECRET, "text": "your table is free"}, "delay_sec": 8}
         status, answer = await self._web.call("PUT", f"{TIMERS}/mail-1", mail)
         self.say(f"web schedules mail-1: {status}, {answer['timer']['state'].removeprefix('TIMER_STATE_')}")
         self._scheduled += 1
@@ -113,7 +113,7 @@ class Story:
 
     async def _forget(self) -> None:
         self.heading("Carla wants to be forgotten")
-        mail = {"message": {"to": SECRET}, "delay_sec": 1.5}
+        mail = {"message": {"to": SECRET}, "delay_sec": 8}
         for who in (CARLA, DORA):
             status, answer = await self._web.call("PUT", f"{TIMERS}/mail-of-{who}", mail | {"seal_with": who})
             key, _ = self._server.stored(f"mail-of-{who}")

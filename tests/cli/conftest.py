@@ -35,8 +35,8 @@ def double() -> Iterator[Double]:
 
 
 @pytest.fixture
-def run(double: Double, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run a command against the double."""
+def run(double: Double, monkeypatch: pytest.MonkeyPatch, one_try: None) -> Run:
+    """Run a command against the double, which does again what it is asked again."""
     monkeypatch.setenv("RELAY_TARGET", double.target)
 
     def run(*arguments: str, stdin: bytes = b"") -> Result:

@@ -24,7 +24,8 @@ class Journaled:
     def __init__(self, server: RunningServer, topic: str, folder: Path) -> None:
         self.server, self.topic, self.keep = server, topic, 1000
         self.config = folder / "relay.yaml"
-        self.config.write_text(json.dumps({"redis": {"url": server.url}}))
+        patient = {"start_timeout": 60.0, "command_timeout": 60.0}
+        self.config.write_text(json.dumps({"redis": {"url": server.url, **patient}}))
 
     def do(self, *calls: Call) -> None:
         """Make these calls of the store, one after the other."""

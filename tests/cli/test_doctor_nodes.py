@@ -163,7 +163,7 @@ def test_slots_without_a_node(doctor: Any) -> None:
             eventually(
                 lambda: b"cluster_state:ok" in client.execute_command("CLUSTER", "INFO"), "the node is up"
             )
-        seen = doctor(node, redis={"url": f"redis+cluster://127.0.0.1:{node.port}", "start_timeout": 1.0})
+        seen = doctor(node, redis={"url": f"redis+cluster://127.0.0.1:{node.port}", "start_timeout": 4.0})
     wrong = [line["message"] for line in seen.all_of("nodes") if line["result"] == "wrong"]
     assert wrong == ["no node has 383 of the 16,384 slots: topics there can't be used"]
 

@@ -35,7 +35,8 @@ class Record:
     def __init__(self, server: RunningServer, topics: str, folder: Path) -> None:
         self.server, self.keys = server, KeyNames(topics=topics)
         self.config = folder / "relay.yaml"
-        self.config.write_text(json.dumps({"redis": {"url": server.url, "topics_key": topics}}))
+        patient = {"start_timeout": 60.0, "command_timeout": 60.0}
+        self.config.write_text(json.dumps({"redis": {"url": server.url, "topics_key": topics, **patient}}))
 
     def add(self, *actions: Action) -> list[str]:
         async def run() -> list[str]:

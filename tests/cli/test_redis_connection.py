@@ -78,6 +78,7 @@ def test_a_password_beside_the_url_is_used(
     with start_server("valkey", config={"requirepass": "right-secret"}) as server:
         monkeypatch.setenv("RELAY_REDIS__URL", server.url)
         monkeypatch.setenv("RELAY_REDIS__PASSWORD", "right-secret")
+        monkeypatch.setenv("RELAY_REDIS__START_TIMEOUT", "60")
         result = run(arguments, tmp_path)
     assert result.exit_code in (2, 3), result.output
     assert "can't be used" not in result.output

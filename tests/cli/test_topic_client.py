@@ -12,6 +12,8 @@ from relay.client.calls.topics import DeadLetterFilter, RedriveResult, SyncTopic
 from relay.client.errors import InvalidArgument
 from tests.cli.double import NOW, Double
 
+pytestmark = pytest.mark.usefixtures("one_try")
+
 START = datetime.fromtimestamp(NOW, UTC)
 
 

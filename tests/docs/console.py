@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 WRITE = os.environ.get("RELAY_DOCS") == "write"
 PATIENCE = 120.0  # seconds
+TYPED = ROOT / "tests" / "docs" / "typed"
+"""On the path of each program: what they print does not depend on how quickly a relay answers."""
 
 STAYS = re.compile(r"\S*relay dev\b|(\w+=\S+ )+\S*relay dev\b|node application\.mjs|.* &$")
 """Commands that go on while the reader types the next one, elsewhere."""
@@ -135,7 +137,7 @@ class Terminal:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("RELAY_")}
         path = f"{os.path.dirname(sys.executable)}{os.pathsep}{kept['PATH']}"  # noqa: PTH120
         fixed = {"PATH": path, "HOME": str(directory), "NO_COLOR": "1", "TERMINAL_WIDTH": "120"}
-        self.environ = {**kept, **fixed, "PYTHONUNBUFFERED": "1", **settings}
+        self.environ = {**kept, **fixed, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(TYPED), **settings}
         self.directory = directory
         self.at = directory
         self.instead = dict(instead)
@@ -223,7 +225,7 @@ async def end_all(target: str, topic: str, timers: Timers, *, how: Exception | N
     """The timers fall due, and the handler raises `how` for each, or returns. They end before this does."""
     ended = set[str]()
     all_ended = asyncio.Event()
-    client = RelayClient(target)
+    client = RelayClient(target, timeout=PATIENCE)
 
     @client.on(topic, concurrency=50, prefetch=0)
     async def handle(delivery: Delivery) -> None:

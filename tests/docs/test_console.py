@@ -15,7 +15,7 @@ import pytest
 
 from relay.client import NewTimer, Reject, SyncRelayClient
 from tests.docs import pages
-from tests.docs.console import Terminal, Timers, end_all
+from tests.docs.console import PATIENCE, Terminal, Timers, end_all
 from tests.e2e import node
 from tests.missing import need, skip
 from tests.servers import binary
@@ -50,6 +50,7 @@ def terminal(stage: Stage) -> Iterator[Terminal]:
         terminal.close()
 
 
+@pytest.mark.usefixtures("one_try")  # or what is made before a page may be made twice
 @pytest.mark.parametrize("page", PAGES)
 async def test_the_page_tells_the_truth(page: str, stage: Stage, terminal: Terminal) -> None:
     blocks = [block for block in pages.blocks() if block.page == page]
@@ -93,7 +94,7 @@ async def before_operating(stage: Stage, relay: Relay, terminal: Terminal) -> No
     terminal.instead["1795275682863-0"] = first_dead(stage)
     rest = invoices(number for number in numbers if number % 250)
     await end_all(relay.target, "invoices", rest, how=ConnectionError())
-    with SyncRelayClient(relay.target) as timers:
+    with SyncRelayClient(relay.target, timeout=PATIENCE) as timers:
         for topic, count, delay in (("reminders", 23, 3600), ("reports", 4, 0)):
             timers.schedule_batch(
                 [NewTimer(topic=topic, payload=b"", timer_id=f"r-{n}", delay=delay) for n in range(count)]
@@ -138,7 +139,7 @@ async def before_dispatch(stage: Stage, relay: Relay, terminal: Terminal) -> Non
     """An entry in the ready list; redis-cli asks this test's server, and prints as it does on a terminal."""
     found = in_wheel() or need("redis-cli")
     terminal.instead["redis-cli "] = f"{found} --no-raw -p {stage.server.port} "
-    with SyncRelayClient(relay.target) as timers:
+    with SyncRelayClient(relay.target, timeout=PATIENCE) as timers:
         timers.schedule("thumbnails", b"hello", timer_id="t-1", delay=0)
 
 

@@ -124,6 +124,7 @@ def target() -> Iterator[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("one_try")
 @pytest.mark.parametrize("block", REST, ids=place)
 async def test_its_functions_work(block: Block, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that take a client or nothing are called with a real relay; handlers get a timer in memory."""

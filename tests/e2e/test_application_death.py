@@ -70,13 +70,22 @@ def test_queued_timers_count_nothing(stage: Stage) -> None:
 def test_neighbours_count_twice(stage: Stage) -> None:
     """Timers whose handlers run beside a killer count its first two attempts, and no further ones: it is
     alone then."""
-    relay = stage.relay()
+    relay, gate, others = stage.relay(), stage.gate(), stage.gate("others")
     producer = stage.producer(relay)
     innocent = {f"t{n}" for n in range(20)}
-    producer.schedule_many(TOPIC, sorted(innocent), {"sleep": 0.1})
-    producer.schedule(TOPIC, "killer", {"sleep": 0.05, "die": "end", "die_until": 5})
+    producer.schedule_many(TOPIC, sorted(innocent), {"gate": str(others)})
+    producer.schedule(TOPIC, "killer", {"gate": str(gate), "die": "end", "die_until": 5})
     application = stage.application(relay, TOPIC, wait=False)
-    survive(stage, application, innocent | {"killer"})
+    for attempt in (1, 2, 3, 4):
+        if attempt <= 2:
+            eventually(lambda: stage.received(TOPIC) == 21, "all are at work, and Redis knows it")
+        stage.let_kill(application, TOPIC, "killer", attempt, gate)
+        if attempt == 2:
+            others.touch()  # each of them is alone now
+        application.revive()
+    gate.touch()
+    stage.wait_empty(TOPIC)
+    assert stage.journal.ended().keys() == innocent | {"killer"}
     assert stage.attempts("killer") == [1, 2, 3, 4, 5]
     worst = max(max(stage.attempts(name)) for name in innocent)
     assert worst <= 3, f"an innocent timer came to attempt {worst}"

@@ -35,7 +35,8 @@ DEEDS: dict[str, Deed] = {
 @pytest.mark.parametrize("deed", DEEDS)
 def test_others_are_delivered(stage: Stage, deed: str) -> None:
     """Timers before, beside and after it are delivered once each, and the relay stays ready."""
-    relay = stage.relay(settings={"RELAY_DEFAULTS__MAX_POLLING_INTERVAL": "0.5"})
+    settings = {"RELAY_DEFAULTS__MAX_POLLING_INTERVAL": "0.5", "RELAY_REDIS__COMMAND_TIMEOUT": "60"}
+    relay = stage.relay(settings=settings)  # for which a slow Redis is not away
     producer = stage.producer(relay)
     producer.schedule_many(TOPIC, ["before-1", "before-2"])
     DEEDS[deed](stage.client)

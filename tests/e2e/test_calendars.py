@@ -32,6 +32,7 @@ def daemon() -> Iterator[Relay]:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("one_try")
 def test_two_relays_go_by_a_calendar_that_changes(stage: Stage) -> None:
     """It is put, and taken back, through one relay; both tick; no occurrence comes from a second later on,
     and then they come again. Each instant in between is counted."""
@@ -78,6 +79,7 @@ def test_two_relays_go_by_a_calendar_that_changes(stage: Stage) -> None:
 # -------------------------------------------------------------------------- the clients
 
 
+@pytest.mark.usefixtures("one_try")
 def test_the_life_of_a_calendar(daemon: Relay) -> None:
     """Put, read, list, delete, in the calling thread; dates come in their order, each once."""
     with SyncRelayClient(daemon.target, timeout=PATIENCE) as client:
@@ -107,6 +109,7 @@ def test_the_life_of_a_calendar(daemon: Relay) -> None:
         client.calendars.delete("a")
 
 
+@pytest.mark.usefixtures("one_try")
 async def test_the_same_on_asyncio(daemon: Relay) -> None:
     async with RelayClient(daemon.target, timeout=PATIENCE) as client:
         assert await client.calendars.put("fr", CHRISTMAS) is PutResult.CREATED

@@ -74,6 +74,7 @@ async def test_by_prefix_and_window(stage: Stage) -> None:
         assert (ran.code, "did you mean orders?" in ran.err) == (3, True)
 
 
+@pytest.mark.usefixtures("one_try")
 async def test_what_moves_out_of_the_window_is_left_alone(stage: Stage) -> None:
     """It was listed, and then somebody moved it: the newest intent wins."""
     relay = stage.relay()

@@ -19,7 +19,8 @@ from tests.worlds.waiting import eventually
 pytestmark = pytest.mark.slow
 
 TOPIC = "orders"
-SETTINGS = {"RELAY_REDIS__COMMAND_TIMEOUT": "3", "RELAY_DEFAULTS__DURABILITY": "replicas:1"}
+SETTINGS = {"RELAY_REDIS__COMMAND_TIMEOUT": "30", "RELAY_DEFAULTS__DURABILITY": "replicas:1"}
+"""A replica of a busy machine may be slow, and this test may be slow to see that a call waits for one."""
 
 
 @pytest.fixture

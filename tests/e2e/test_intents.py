@@ -29,6 +29,7 @@ def proved(stage: Stage, *, at_rest: bool) -> None:
     assert verdicts[Promise.AT_LEAST_ONCE] is PromiseVerdict.PROVED
 
 
+@pytest.mark.usefixtures("one_try")
 async def test_the_earliest_of_many_stands(stage: Stage) -> None:
     """Whoever comes first, and by whichever relay: the answers tell of due times that only come nearer."""
     relays = [stage.relay("one"), stage.relay("other")]
@@ -64,11 +65,12 @@ async def test_the_earliest_of_many_stands(stage: Stage) -> None:
     proved(stage, at_rest=False)
 
 
+@pytest.mark.usefixtures("one_try")
 async def test_no_event_is_lost_in_a_storm(stage: Stage) -> None:
     """Calls that never pause don't keep a debounced timer from being delivered, since the first of each run
     has set a limit. What came last is delivered last, though handlers are at work when calls come."""
     relays = [stage.relay("one"), stage.relay("other")]
-    clients = [RelayClient(relay.target) for relay in relays]
+    clients = [RelayClient(relay.target, timeout=PATIENCE) for relay in relays]
     seen: list[bytes] = []
 
     async def handle(delivery: Delivery) -> None:

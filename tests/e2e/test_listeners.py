@@ -20,9 +20,9 @@ from cryptography import x509
 from relay.client import CallError, Credentials, RelayClient, SyncRelayClient
 from relay.trust import tokens
 from tests.trust.authority import Authority, Pair, Signer
-from tests.worlds.relay.processes import Relay, command, free_address
+from tests.worlds.relay.processes import Relay, command, free_address, put_file
 from tests.worlds.relay.stage import Stage, staged
-from tests.worlds.waiting import eventually, until
+from tests.worlds.waiting import PATIENCE, eventually, until
 
 SPIFFE = "spiffe://shop.example/orders"
 
@@ -192,7 +192,7 @@ def test_a_name_that_is_taken_out_of_the_file_is_refused(house: House) -> None:
     file = house.directory / "tokens"
     listed, fresh = file.read_text(), tokens.new()
     try:
-        file.write_text(tokens.line("billing", fresh))
+        put_file(file, tokens.line("billing", fresh))
 
         def is_known(token: str) -> bool:
             try:
@@ -206,11 +206,11 @@ def test_a_name_that_is_taken_out_of_the_file_is_refused(house: House) -> None:
 
         eventually(lambda: not is_known(house.token), "the old token is refused")
         assert is_known(fresh)
-        file.write_text("no such line\n")
+        put_file(file, "no such line\n")
         eventually(lambda: house.relay.said("changed files can't be used"), "it is said")
         assert is_known(fresh)
     finally:
-        file.write_text(listed)
+        put_file(file, listed)
         eventually(lambda: is_known(house.token), "the token is known again")
 
 
@@ -241,6 +241,7 @@ def files(secret: Secret) -> Pair:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("one_try")
 async def test_a_rotation_drops_no_stream_and_no_call(stage: Stage, tmp_path: Path) -> None:
     """Certificate and CA are swapped while a stream delivers: it goes on, new callers need the new CA, and
     bad files change nothing."""
@@ -284,7 +285,7 @@ async def test_a_rotation_drops_no_stream_and_no_call(stage: Stage, tmp_path: Pa
     eventually(lambda: lets_in(first) == [True, True], "both let it in")
     assert lets_in(second) == [False, False]
     assert not is_let_in(Credentials(ca=first.ca))
-    client = RelayClient(relay.target, credentials=first)
+    client = RelayClient(relay.target, timeout=PATIENCE, credentials=first)
     seen: list[str] = []
 
     @client.on("orders")

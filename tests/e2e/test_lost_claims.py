@@ -21,9 +21,9 @@ SETTINGS = {
     "RELAY_DEFAULTS__LEASE_TTL": str(LEASE),
     "RELAY_DEFAULTS__DELIVERY_TIMEOUT": str(2 * LEASE),
 }
-SOON = {"RELAY_REDIS__WRITE_TTL": "0.5"}
-"""A claim that is lost is looked for after half a second. Only the relay that claims has it: a busy machine
-may need longer for what a producer asks for."""
+SOON = {"RELAY_REDIS__WRITE_TTL": "6"}
+"""Seconds after which a claim that is lost is looked for. An outcome that waits for longer is lost, and its
+timer comes again when its lease ends: a busy machine may need seconds."""
 
 STREAM = {
     "RELAY_TOPICS__orders__DISPATCH": "stream",

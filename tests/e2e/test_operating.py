@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.worlds.relay.forked import Forked
 from tests.worlds.relay.processes import ROOT, Ran, Relay, command, environment
 from tests.worlds.relay.stage import Stage
 from tests.worlds.waiting import always, eventually
@@ -227,16 +228,20 @@ def test_progress_on_a_terminal(stage: Stage) -> None:
     eventually(lambda: stage.client.xlen(f"timers_dead:{TOPIC}") == 50, "all are dead")
     assert application.terminate() == 0
     ours, theirs = pty.openpty()
-    done = subprocess.run(
-        [sys.executable, "-m", *redriving(relay, "--rate", "200/s")],
-        stdout=subprocess.PIPE,
-        stderr=theirs,
-        cwd=ROOT,
-        env=environment({"TERM": "xterm"}),
-        timeout=60,
-        check=False,
-    )
-    assert (done.returncode, done.stdout) == (0, b"redrove 50 dead letters of orders\n")
+    out = stage.directory / "redrive.out"
+    with out.open("wb") as file:
+        redrive = Forked(
+            redriving(relay, "--rate", "200/s"),
+            cwd=ROOT,
+            env=environment({"TERM": "xterm"}),
+            files={1: file.fileno(), 2: theirs},
+            one_try=True,  # which finds all of them there
+        )
+        try:
+            code = redrive.wait(60)
+        finally:
+            redrive.kill()
+    assert (code, out.read_text()) == (0, "redrove 50 dead letters of orders\n")
     bar = b""
     while b"50/50" not in bar:
         assert select.select([ours], [], [], 0)[0], bar

@@ -63,7 +63,7 @@ def test_a_relay_that_dies_loses_nothing_of_any_partition(stage: Stage) -> None:
 def test_relays_share_the_partitions_out(stage: Stage) -> None:
     """Each polls some, and the others' every ten minutes. A relay whose application is busy calls for help,
     and one that dies is missed: nothing waits for ten minutes."""
-    settings = {**FOUR, **SLEEPY, "RELAY_TOPICS__orders__LEASE_TTL": "2"}
+    settings = {**FOUR, **SLEEPY, "RELAY_TOPICS__orders__LEASE_TTL": "300"}
     relays = [stage.relay(name, settings) for name in ("one", "two")]
     one_place = ("--concurrency", "1", "--prefetch", "0")
     apps = [stage.application(relay, TOPIC, *one_place, name=f"of {relay.name}") for relay in relays]

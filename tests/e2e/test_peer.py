@@ -24,7 +24,7 @@ SPREAD = 5.0
 """Seconds over which the timers of each side fall due."""
 WORK = 0.1
 """Seconds that each handler takes."""
-SLACK = 2.0
+SLACK = 7.0
 """Seconds that a busy machine may need from a claim to its handler, and from there to the commit."""
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from relay.client import RelayError, ResourceExhausted, SyncRelayClient
+from tests.worlds.relay.processes import put_file
 from tests.worlds.relay.stage import Stage
 from tests.worlds.waiting import PATIENCE, eventually
 
@@ -41,9 +42,9 @@ def test_a_changed_policy_is_in_force_without_a_restart(stage: Stage, file: Path
         schedule = partial(client.schedule, "t", b"x", timer_id="a", delay=3600)
         assert [each.recurrence_id for each in client.recurrences.list("t")] == ["often"]
         assert not allowed(schedule)
-        file.write_text(RULE % "schedule, read")
+        put_file(file, RULE % "schedule, read")
         eventually(partial(allowed, schedule), "the changed policy is in force")
-        file.write_text(RULE % "reed")
+        put_file(file, RULE % "reed")
         eventually(
             lambda: re.search(
                 r'^relay_files_refused_total{.*setting="policy_file".*} 1\.0$', relay.metrics(), re.MULTILINE
@@ -92,7 +93,7 @@ def test_bounds_come_and_go_with_the_policy(stage: Stage, file: Path) -> None:
             relay.metrics(),
             re.MULTILINE,
         )
-        file.write_text(rule)
+        put_file(file, rule)
 
         def served() -> bool:
             try:

@@ -56,6 +56,7 @@ def ids(client: SyncRelayClient, topic: str = "files") -> dict[str, int]:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("one_try")
 def test_redis_becomes_as_the_file_says(daemon: Relay, client: SyncRelayClient, file: Path) -> None:
     """The difference is printed first; what is like this already is left alone, and so is what the file does
     not name, unless it is pruned."""
@@ -131,6 +132,7 @@ def test_what_a_caller_may_not_see_is_compared_by_the_relay(tmp_path: Path, file
             assert changed.err == "2 replaced\n"
 
 
+@pytest.mark.usefixtures("one_try")
 def test_calendars_of_a_file(daemon: Relay, client: SyncRelayClient, file: Path) -> None:
     """They are put first; what differs is printed; none is deleted, since others may name it."""
     rule = "- {topic: closed, recurrence_id: r, rule: {cron: '@daily', calendars: [c]}}\n"

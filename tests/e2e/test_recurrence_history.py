@@ -16,6 +16,8 @@ from tests.worlds.relay.processes import Relay, command
 from tests.worlds.relay.stage import Stage
 from tests.worlds.waiting import until
 
+pytestmark = pytest.mark.usefixtures("one_try")
+
 TOPIC, NAME = "reports", "nightly"
 QUICK = {
     "RELAY_DEFAULTS__RETRY__MAX_ATTEMPTS": "3",

@@ -85,6 +85,7 @@ def _replica(stage: Stage, relay: Relay, name: str) -> Any:
     )
 
 
+@pytest.mark.usefixtures("one_try")
 async def test_a_recurrence_is_replaced_when_its_handler_says_otherwise(daemon: Relay) -> None:
     """The next version of an application declares another rule: it is replaced once."""
     for length, version in (("10 minutes", 1), ("10 minutes", 1), ("5 minutes", 2)):
@@ -150,6 +151,7 @@ def test_both_clients_have_the_same_calls() -> None:
         assert inspect.signature(there[name]).parameters == inspect.signature(here[name]).parameters
 
 
+@pytest.mark.usefixtures("one_try")
 def test_the_life_of_a_recurrence(daemon: Relay) -> None:
     """Put, read, pause, resume, trigger, fill in, delete, in the calling thread."""
     with SyncRelayClient(daemon.target, timeout=PATIENCE) as client:
@@ -189,6 +191,7 @@ def test_the_life_of_a_recurrence(daemon: Relay) -> None:
         assert not list(client.list("life"))
 
 
+@pytest.mark.usefixtures("one_try")
 async def test_the_same_on_asyncio(daemon: Relay) -> None:
     async with RelayClient(daemon.target, timeout=PATIENCE) as client:
         for number in range(7):

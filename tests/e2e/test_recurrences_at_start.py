@@ -76,6 +76,7 @@ CLOSED = """\
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("one_try")
 def test_calendars_are_there_before_rules_that_name_them(stage: Stage, file: Path) -> None:
     """Wherever they stand in the file. A relay that starts again puts one back that was deleted; without it
     in the file it starts all the same, since the recurrence is like this already."""

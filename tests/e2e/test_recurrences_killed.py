@@ -17,7 +17,7 @@ from tests import judge
 from tests.chaos import count, seed
 from tests.ghosts.slow_line import SlowLine
 from tests.worlds.relay.stage import Stage
-from tests.worlds.waiting import eventually
+from tests.worlds.waiting import PATIENCE, eventually
 
 pytestmark = pytest.mark.slow
 
@@ -54,7 +54,7 @@ def test_relays_are_killed_while_they_tick(stage: Stage) -> None:
     chance = random.Random(start)
     relays = [stage.relay(name, SETTINGS) for name in ("first", "second")]
     ids = [f"r{n}" for n in range(RECURRENCES)]
-    with SyncRelayClient(relays[0].target) as client:
+    with SyncRelayClient(relays[0].target, timeout=PATIENCE) as client:
         for name in ids:
             client.recur(name, topic=TOPIC, every=1, overlap="allow", catch_up="all")
     moves = {KILLS // 3: 4, 2 * KILLS // 3: 1}
@@ -64,11 +64,11 @@ def test_relays_are_killed_while_they_tick(stage: Stage) -> None:
         seen = size(stage) + chance.randrange(2 * RECURRENCES)
         eventually(lambda seen=seen: size(stage) > seen, "they tick")  # type: ignore[misc]
         if number in moves:
-            with SyncRelayClient(other.target) as client:
+            with SyncRelayClient(other.target, timeout=PATIENCE) as client:
                 client.topics.reshard(TOPIC, moves[number])
         victim.kill()
         victim.start()
-    with SyncRelayClient(relays[0].target) as client:
+    with SyncRelayClient(relays[0].target, timeout=PATIENCE) as client:
         eventually(lambda: not client.topics.get(TOPIC).moving_to, "the last move has ended")
         check_seconds(stage, client, ids)
     print(f"{size(stage)} occurrences, {KILLS} kills")
@@ -116,7 +116,7 @@ def test_a_relay_is_killed_at_each_step(stage: Stage, script: str, becomes: str)
     way, or arrives when the next one has ticked, or has run already, and the relay has not heard of it."""
     with SlowLine(stage.server.port) as line:
         relay = stage.relay("killed", SETTINGS, url=line.url)
-        with SyncRelayClient(relay.target) as client:
+        with SyncRelayClient(relay.target, timeout=PATIENCE) as client:
             client.recur("r", topic=TOPIC, every=1, overlap="allow", catch_up="all")
         for _ in range(count(2, 20)):
             seen = size(stage)
@@ -134,7 +134,7 @@ def test_a_relay_is_killed_at_each_step(stage: Stage, script: str, becomes: str)
                 line.deliver()
             else:
                 line.drop()
-        with SyncRelayClient(relay.target) as client:
+        with SyncRelayClient(relay.target, timeout=PATIENCE) as client:
             check_seconds(stage, client, ["r"])
 
 
@@ -142,7 +142,7 @@ def test_redis_restarts(stage: Stage) -> None:
     """What it had written stands, and the instants of the outage are caught up with."""
     server = stage.redis(config={"appendonly": "yes", "appendfsync": "always"})
     relay = stage.relay("relay", SETTINGS)
-    with SyncRelayClient(relay.target) as client:
+    with SyncRelayClient(relay.target, timeout=PATIENCE) as client:
         client.recur("r", topic=TOPIC, every=1, overlap="allow", catch_up="all")
         eventually(lambda: size(stage) >= 2, "it ticks")
         server.restart()

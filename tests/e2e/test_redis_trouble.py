@@ -48,7 +48,9 @@ def test_away_and_back(stage: Stage, harm: str) -> None:
     """One log line for each change; ready tells, live stays; Schedule is UNAVAILABLE; then all comes back."""
     hurt, heal = HARMS[harm]
     server = stage.redis(config=DURABLE)
-    relay = stage.relay(settings={**QUICK, "RELAY_REDIS__COMMAND_TIMEOUT": "3"})
+    # What only is slow is neither given up nor taken for away.
+    patient = {"RELAY_REDIS__COMMAND_TIMEOUT": "8", "RELAY_REDIS__WRITE_TTL": "5"}
+    relay = stage.relay(settings={**QUICK, **patient})
     stage.application(relay, TOPIC)
     producer = stage.producer(relay)
     producer.schedule(TOPIC, "before", delay=1.0)
@@ -62,7 +64,7 @@ def test_away_and_back(stage: Stage, harm: str) -> None:
 
     hurt(server)
     with pytest.raises(grpc.RpcError) as refusal:
-        producer.schedule(TOPIC, "meanwhile", timeout=20.0)
+        producer.schedule(TOPIC, "meanwhile", timeout=60.0)
     assert isinstance(refusal.value, grpc.Call)
     assert refusal.value.code() is grpc.StatusCode.UNAVAILABLE
     trailers = {key for key, _ in refusal.value.trailing_metadata() or ()}
@@ -85,7 +87,8 @@ def test_away_and_back(stage: Stage, harm: str) -> None:
 def test_drain_while_redis_is_away(stage: Stage) -> None:
     """SIGTERM while Redis is gone still ends in time and with 0; the timers come again later."""
     server = stage.redis(config=DURABLE)
-    relay = stage.relay(settings={**QUICK, "RELAY_DRAIN_TIMEOUT": "1"})
+    patient = {"RELAY_REDIS__WRITE_TTL": "5", "RELAY_DEFAULTS__LEASE_TTL": "6"}
+    relay = stage.relay(settings={**QUICK, **patient, "RELAY_DRAIN_TIMEOUT": "1"})
     application = stage.application(relay, TOPIC)
     stage.producer(relay).schedule(TOPIC, "held", {"sleep": 600})
     eventually(lambda: stage.journal.starts("held"), "it is in flight")
@@ -94,10 +97,11 @@ def test_drain_while_redis_is_away(stage: Stage) -> None:
     assert relay.terminate() == 0
     assert time.monotonic() - signalled < 140
     application.kill()
+    before = len(stage.journal.starts("held"))
     server.start()
     relay.start()
     application.start()
-    eventually(lambda: len(stage.journal.starts("held")) == 2, "it comes again")
+    eventually(lambda: len(stage.journal.starts("held")) > before, "it comes again")
 
 
 @pytest.mark.parametrize("harm", ["kill", *in_long(["shutdown", "freeze"])])

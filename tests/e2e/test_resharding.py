@@ -146,7 +146,7 @@ def test_a_relay_dies_in_the_midst_of_a_move(stage: Stage) -> None:
     producer.schedule_many(TOPIC, dying, {"reject": True})
     eventually(lambda: dead(second) == sorted(dying), "they are dead")
     assert application.terminate() == 0
-    told = reshard(first, 2, "--max-rate", "200", "--no-wait")
+    told = reshard(first, 2, "--max-rate", "100", "--no-wait")
     assert told.out == f"{TOPIC} moves from 1 to 2 partitions\n"
     eventually(lambda: waiting(stage, 2)[1] > 0, "some have been moved")
     first.kill()
@@ -222,7 +222,7 @@ def test_audits_in_the_midst_of_moves(stage: Stage) -> None:
     seen = 0
     with Restless([producer], TOPIC, seed=1, name="restless"):
         for partitions in (2, 4, 2, 1):
-            reshard(relay, partitions, "--max-rate", "1500/s", "--no-wait")
+            reshard(relay, partitions, "--max-rate", "500/s", "--no-wait")
             while " ".join(str(layout(stage)).split()[1:]).count(" "):
                 audited = audit(stage, relay)
                 assert audited["verdict"] == "proved", audited

@@ -18,6 +18,7 @@ SECRET = "confidential-0xd15c105e"
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("one_try")
 def test_a_recurrence_of_a_forgotten_subject(stage: Stage, tmp_path: Path) -> None:
     """Four of one subject, by all ways to put one, and one of another. Each has an occurrence. Once the first
     subject is forgotten, its recurrences end with their next instant, counted as `forgotten`; an occurrence

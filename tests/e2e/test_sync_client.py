@@ -32,12 +32,13 @@ from relay.client import (
     TimerState,
     Unavailable,
 )
+from relay.client.calls import timer_calls
 from relay.client.typed_topics import SyncTypedTopic, TypedTopic
 from tests.client.test_calls import GOOD, WRONG
 from tests.servers import free_port
 from tests.worlds.relay.processes import ROOT, Relay, environment
 from tests.worlds.relay.stage import one_relay
-from tests.worlds.waiting import eventually
+from tests.worlds.waiting import PATIENCE, eventually
 
 OF_HANDLERS = {"on", "open", "aclose", "run", "stop", "ready", "wait_ready"}
 """What `RelayClient` has because it handles timers and belongs to an event loop."""
@@ -51,7 +52,7 @@ def daemon() -> Iterator[Relay]:
 
 @pytest.fixture
 def client(daemon: Relay) -> Iterator[SyncRelayClient]:
-    with SyncRelayClient(daemon.target) as client:
+    with SyncRelayClient(daemon.target, timeout=PATIENCE) as client:
         yield client
 
 
@@ -94,6 +95,7 @@ def test_both_are_made_alike() -> None:
 # --------------------------------------------------------------------------- the calls
 
 
+@pytest.mark.usefixtures("one_try")
 def test_the_life_of_a_timer(client: SyncRelayClient) -> None:
     """Schedule, read, list, replace, cancel: what comes back is what was stored."""
     due = datetime(2030, 1, 2, 3, 4, 5, 678_901, tzinfo=UTC)
@@ -111,6 +113,7 @@ def test_the_life_of_a_timer(client: SyncRelayClient) -> None:
     assert client.get("life", "ü") is None
 
 
+@pytest.mark.usefixtures("one_try")
 def test_changes_on_condition(client: SyncRelayClient) -> None:
     """Created once, moved by who knows its due time, run, expired: each answer says what it did."""
     first = client.schedule("changes", b"1", delay=60, timer_id="a", create_only=True)
@@ -138,6 +141,7 @@ def test_changes_on_condition(client: SyncRelayClient) -> None:
     ]
 
 
+@pytest.mark.usefixtures("one_try")
 def test_timers_that_meet(client: SyncRelayClient) -> None:
     """The earliest stands; a debounced one moves until its limit."""
     first = client.schedule("meeting", b"1", delay=60, timer_id="a")
@@ -190,8 +194,12 @@ def test_nobody_there_is_an_error_in_time() -> None:
     assert time.monotonic() - began < 90
 
 
-def test_a_relay_that_goes_away_and_comes_back_is_waited_for(daemon: Relay) -> None:
+def test_a_relay_that_goes_away_and_comes_back_is_waited_for(
+    daemon: Relay, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The call is repeated under one id until the relay answers; later calls need no new client."""
+    # By default a busy relay may act by one try and answer only the next, which replaces the timer.
+    monkeypatch.setattr(timer_calls, "TRY_TIMEOUT", 8.0)
     with SyncRelayClient(daemon.target) as client, ThreadPoolExecutor(1) as pool:
         before = client.schedule("away", b"1", delay=60)
         daemon.kill()

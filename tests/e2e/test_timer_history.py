@@ -18,6 +18,8 @@ from tests.worlds.relay.processes import Relay, command
 from tests.worlds.relay.stage import Stage
 from tests.worlds.waiting import until
 
+pytestmark = pytest.mark.usefixtures("one_try")
+
 TOPIC, ID = "orders", "order-4711"
 QUICK = {"RELAY_DEFAULTS__RETRY__INITIAL": "0.05", "RELAY_DEFAULTS__RETRY__MAX": "0.05"}
 

@@ -113,10 +113,12 @@ def test_links_of_an_old_trace(stage: Stage, collector: Collector) -> None:
 def test_a_delivery_after_a_broken_stream_links_to_the_one_that_broke(
     stage: Stage, collector: Collector
 ) -> None:
-    relay = stage.relay(settings=traced(collector, **AT_ONCE))
-    stage.producer(relay).schedule(TOPIC, "deadly", {"die": "start", "die_until": 2})
-    application = stage.application(relay, TOPIC, wait=False)  # it may die before it says that it is ready
-    eventually(application.revive, "it is dead")
+    relay, gate = stage.relay(settings=traced(collector, **AT_ONCE)), stage.gate()
+    stage.producer(relay).schedule(TOPIC, "deadly", {"gate": str(gate), "die": "end", "die_until": 2})
+    application = stage.application(relay, TOPIC, wait=False)
+    stage.let_kill(application, TOPIC, "deadly", 1, gate)
+    gate.touch()
+    application.revive()
     first, second = wait_spans(collector, f"deliver {TOPIC}", 2)
     assert first.attributes["error.type"] == "broken"
     assert second.links == [name(first)]

@@ -18,7 +18,7 @@ from relay.store.server.scripts import Script
 from relay.trust import tokens
 from tests.e2e import test_sealing
 from tests.ghosts.slow_line import SlowLine
-from tests.worlds.relay.processes import Ran, Relay, command
+from tests.worlds.relay.processes import Ran, Relay, command, put_file
 from tests.worlds.relay.stage import Stage
 from tests.worlds.waiting import PATIENCE, eventually
 
@@ -198,11 +198,11 @@ def test_a_policy_that_is_taken_over_is_recorded_once(house: House) -> None:
     (first,) = house.people()
     digest = f"sha256:{sha256(POLICY.encode()).hexdigest()}"
     assert (first["before"], first["after"], first["thing"]) == ("", digest, str(house.policy))
-    house.policy.write_text("rules: [")
+    put_file(house.policy, "rules: [")
     for relay in (house.relay, other):
         eventually(partial(counted, relay, "relay_files_refused_total"), "the bad file is counted")
     changed = POLICY.replace("token:shop", "token:store")
-    house.policy.write_text(changed)
+    put_file(house.policy, changed)
     for relay in (house.relay, other):
         eventually(partial(counted, relay, "relay_files_taken_over_total"), "the policy is taken over")
     found = eventually(lambda: house.people()[1:], "it is recorded")

@@ -19,10 +19,11 @@ from anyio import create_task_group
 from anyio.to_thread import run_sync
 
 from relay.client import CallError, RelayClient
+from relay.client.calls import timer_calls
 from tests.ghosts.slow_line import SlowLine
 from tests.promises.world import Handler, World, serving
 from tests.worlds.relay.processes import Relay
-from tests.worlds.waiting import until
+from tests.worlds.waiting import PATIENCE, until
 
 BRIEFLY = 5.0
 """Seconds that a caller waits whose call is held up."""
@@ -54,6 +55,7 @@ async def test_a_timer_that_was_moved_stays_where_it_is(world: World, slow: tupl
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("one_try")
 async def test_a_cancel_of_before_takes_nothing_away(world: World, slow: tuple[Relay, SlowLine]) -> None:
     """A Cancel has no answer. It is repeated elsewhere, and the id is scheduled again. Then the first Cancel
     arrives, and the new timer is delivered all the same."""
@@ -86,7 +88,9 @@ async def test_a_call_that_was_given_up_for_good(world: World, slow: tuple[Relay
     assert world.ids(topic) == set()
 
 
-async def test_an_answer_is_final(world: World, slow: tuple[Relay, SlowLine]) -> None:
+async def test_an_answer_is_final(
+    world: World, slow: tuple[Relay, SlowLine], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The client repeats a call whose first try is held up, and has an answer. The timer is cancelled then,
     and the first try does not bring it back."""
     relay, line = slow
@@ -100,6 +104,8 @@ async def test_an_answer_is_final(world: World, slow: tuple[Relay, SlowLine]) ->
         line.hold("invoice-42")
         tasks.start_soon(let_the_next_try_pass)
         await unlucky.schedule(topic, b"", delay=60, timer_id="invoice-42", timeout=60)
+        # A second try of this one would find nothing to cancel.
+        monkeypatch.setattr(timer_calls, "TRY_TIMEOUT", PATIENCE)
         assert await unlucky.cancel(topic, "invoice-42")
         await run_sync(line.deliver)
         assert await unlucky.get(topic, "invoice-42") is None

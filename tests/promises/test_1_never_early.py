@@ -16,6 +16,8 @@ import pytest
 from relay.client import Delivery, Nack, RelayClient, TimerState
 from tests.promises.world import Handler, World, serving
 
+pytestmark = pytest.mark.usefixtures("one_try")
+
 
 @pytest.mark.parametrize("clock", ["ahead", "behind"])
 async def test_no_handler_starts_before_the_due_time(world: World, clock: str) -> None:

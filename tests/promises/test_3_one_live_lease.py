@@ -9,9 +9,13 @@ from __future__ import annotations
 
 import signal
 
+import pytest
+
 from relay.client import NewTimer, RelayClient, TimerState
 from tests.promises.world import BRIEF, Handler, World, serving
 from tests.worlds.waiting import until
+
+pytestmark = pytest.mark.usefixtures("one_try")
 
 
 async def test_two_relays_share_what_is_due_and_no_timer_is_at_both(world: World) -> None:

@@ -15,6 +15,8 @@ from relay.client import ChangeResult, Delivery, Nack, Reject, RelayClient, Resc
 from tests.promises.world import Handler, World, serving
 from tests.worlds.waiting import until
 
+pytestmark = pytest.mark.usefixtures("one_try")
+
 
 async def ack(_: Delivery) -> None:
     """Returning is ACK."""

@@ -14,9 +14,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from relay.client import Delivery, NewTimer, RelayClient
 from tests.promises.world import Handler, World, serving
 from tests.worlds.waiting import until
+
+pytestmark = pytest.mark.usefixtures("one_try")
 
 
 def attempts(world: World, topic: str, timer_id: str) -> list[int]:

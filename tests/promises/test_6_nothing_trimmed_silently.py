@@ -16,6 +16,8 @@ from relay.client import Delivery, Reject, ResourceExhausted
 from tests.promises.world import CAPPED, FULL, Handler, World, serving
 from tests.worlds.waiting import until
 
+pytestmark = pytest.mark.usefixtures("one_try")
+
 
 async def reject(_: Delivery) -> None:
     raise Reject("no such customer")

@@ -208,6 +208,7 @@ async def test_calendars_are_for_those_who_may_read_them(
         assert told.value.field == "calendars[0]"
 
 
+@pytest.mark.usefixtures("one_try")
 async def test_a_batch_that_is_denied_is_one_line(
     valkey: RunningServer,
     keyspace: Keyspace,

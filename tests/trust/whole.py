@@ -64,7 +64,11 @@ async def whole(valkey: RunningServer, topic: str, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(callers, "access_by", lambda *_: access)
     settings = Settings.model_validate(
         {
-            "redis": {"url": valkey.url},
+            "redis": {
+                "url": valkey.url,
+                "command_timeout": 60,
+                "write_ttl": 60,
+            },  # however busy the machine is
             "grpc": anywhere,
             "http": anywhere,
             "api": anywhere,

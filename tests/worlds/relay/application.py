@@ -44,6 +44,7 @@ from opentelemetry import propagate
 
 from relay.client import Delivery, Nack, PushHandlers, Reject, RelayClient, Reschedule
 from relay.client.push.health import HealthService
+from tests.worlds.waiting import make_one_try
 
 Start = tuple[str, int]
 """A timer's name and attempt."""
@@ -251,6 +252,7 @@ def main() -> None:
     parser.add_argument("--shutdown-timeout", type=float, default=30.0)
     logging.basicConfig(level=logging.INFO)
     options = parser.parse_args()
+    make_one_try()  # tests count what `again` schedules
     asyncio.run(serve_pushed(options) if options.listen else serve(options))
 
 

@@ -21,6 +21,8 @@ from multiprocessing.reduction import DupFd
 from pathlib import Path
 from typing import Any
 
+from tests.worlds.waiting import make_one_try
+
 PRELOAD = [
     "relay.app",
     "relay.cli.commands",
@@ -69,14 +71,21 @@ def _taken(given: Any) -> int:
 
 class Forked:
     """What `subprocess.Popen` is, for a module: `arguments` are its name and its argv. `files` are open files
-    of this process by the number that the child has them under; without 0 it reads nothing."""
+    of this process by the number that the child has them under; without 0 it reads nothing. With `one_try` it
+    makes each call once, as `make_one_try` says."""
 
     def __init__(
-        self, arguments: Sequence[str], *, cwd: Path, env: Mapping[str, str], files: Mapping[int, int]
+        self,
+        arguments: Sequence[str],
+        *,
+        cwd: Path,
+        env: Mapping[str, str],
+        files: Mapping[int, int],
+        one_try: bool = False,
     ) -> None:
         given = {number: Given(file) for number, file in files.items()}
         self._process = _context.Process(
-            target=_run, args=(list(arguments), str(cwd), dict(env), given), daemon=True
+            target=_run, args=(list(arguments), str(cwd), dict(env), given, one_try), daemon=True
         )
         self._process.start()
         assert self._process.pid is not None
@@ -104,7 +113,7 @@ class Forked:
         self.send_signal(signal.SIGKILL)
 
 
-def _run(arguments: list[str], cwd: str, env: dict[str, str], files: dict[int, int]) -> None:
+def _run(arguments: list[str], cwd: str, env: dict[str, str], files: dict[int, int], one_try: bool) -> None:
     """What happens in the child: become `python -m MODULE …` with these files and variables."""
     for name in os.environ.keys() - env.keys() - set(SET_BY_IMPORT):
         del os.environ[name]
@@ -117,6 +126,8 @@ def _run(arguments: list[str], cwd: str, env: dict[str, str], files: dict[int, i
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(write_through=True)  # type: ignore[union-attr]
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    if one_try:
+        make_one_try()
     module, *sys.argv[1:] = arguments
     try:
         runpy.run_module(module, run_name="__main__", alter_sys=True)

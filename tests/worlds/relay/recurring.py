@@ -15,6 +15,7 @@ import sys
 
 from relay.client import Delivery, RelayClient
 from tests.worlds.relay.application import Journal
+from tests.worlds.waiting import make_one_try
 
 
 async def serve(target: str, journal: Journal) -> None:
@@ -39,6 +40,7 @@ def main() -> None:
     parser.add_argument("--events", required=True)
     asked = parser.parse_args()
     logging.basicConfig(stream=sys.stderr, level=logging.INFO)
+    make_one_try()  # of a second try a replica says that it found its recurrence as it is
     asyncio.run(serve(asked.target, Journal(asked.events)))
 
 

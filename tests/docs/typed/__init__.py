@@ -1,0 +1,1 @@
+"""What is on the path of the programs that the pages type."""
