@@ -120,10 +120,14 @@ def free_port() -> int:
 
     Not one that Linux chooses by itself: those are taken by outgoing connections as well, while the process
     is down. Nor is the one 10,000 above, on which a node of a cluster listens too. Workers of a parallel run
-    have ranges of their own, and those of the pipeline's run beside them have others.
+    have ranges of their own; those of the pipeline's run beside them have others, and so has the run with
+    containers, beside which another suite runs.
     """
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-    number = 4 + worker % 2 if importlib.util.find_spec("pyspark") else worker % 4
+    if os.environ.get("RELAY_CONTAINERS") == "1":
+        number = 6 + worker % 2
+    else:
+        number = 4 + worker % 2 if importlib.util.find_spec("pyspark") else worker % 4
     first = 10_000 + number * PORTS
     ports = set(range(first, first + PORTS))
     if ports <= _given:

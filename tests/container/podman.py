@@ -144,9 +144,9 @@ class Container:
         """SIGTERM to its first process."""
         self.podman.run("kill", "--signal=TERM", self.name)
 
-    def wait(self, timeout: float = 60.0) -> int:
+    def wait(self) -> int:
         """Its exit code."""
-        eventually(lambda: not self.running, f"{self.name} ends: {self.logs()[-2000:]}", timeout)
+        eventually(lambda: not self.running, f"{self.name} ends: {self.logs()[-2000:]}")
         return int(self.state()["ExitCode"])
 
 

@@ -13,7 +13,7 @@ import pytest
 from relay import __version__
 from tests.container.podman import BASE, IMAGE, RESTRICTED, ROOT, Podman
 
-pytestmark = [pytest.mark.checkout, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.checkout, pytest.mark.timeout(1800)]
 
 MOST = 150_000_000
 """Bytes over the base."""

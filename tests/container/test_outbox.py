@@ -16,7 +16,7 @@ from tests.worlds.relay.processes import command
 from tests.worlds.relay.stage import Stage, staged
 from tests.worlds.waiting import eventually
 
-pytestmark = [pytest.mark.checkout, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.checkout, pytest.mark.timeout(1800)]
 
 OUTBOX = "localhost/relay-outbox:0.1.0"
 

@@ -21,7 +21,7 @@ from tests.kubernetes.tools import EXAMPLES, Doc, containers, documents, merged,
 from tests.servers import RunningServer, free_port, start_server
 from tests.worlds.waiting import always, eventually
 
-pytestmark = [pytest.mark.checkout, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.checkout, pytest.mark.timeout(1800)]
 
 SLOW = """
 import asyncio
@@ -38,6 +38,9 @@ async def remind(delivery: Delivery) -> None:
 asyncio.run(client.run())
 print("application has stopped", flush=True)
 """
+
+HEALTHCHECK = ("/opt/relay/bin/relay", "healthcheck", "--timeout", "60")
+"""By default it gives a relay two seconds, and on a busy machine one may stand still for longer."""
 
 
 class Pod:
@@ -135,16 +138,15 @@ def test_a_pod_lives_and_ends_in_order(podman: Podman, server: RunningServer, ro
     with ExitStack() as stack:
         begun = time.monotonic()
         relay = stack.enter_context(pod.start("relay"))
-        eventually(lambda: probe(port, "startup"), "the relay has started", 60)
+        eventually(lambda: probe(port, "startup"), "the relay has started")
         print(f"started within {time.monotonic() - begun:.1f} s")
-        asked = relay.exec("/opt/relay/bin/relay", "healthcheck", "--timeout", "60")
-        assert asked == (0, "SERVING"), "needs no shell"
+        assert relay.exec(*HEALTHCHECK) == (0, "SERVING"), "needs no shell"
         assert "relay" in (Path("/proc") / str(relay.state()["Pid"]) / "cmdline").read_text(), "is PID 1"
         endpoint = root / "relay-socket" / "relay.sock"
         status = endpoint.stat()
         assert (status.st_uid, status.st_gid, status.st_mode & 0o777) == (65532, 2000, 0o660)
         with pod.start("shop") as sample:
-            eventually(lambda: "shop-0: hello (attempt 1)" in sample.logs(), "the reminder arrives", 60)
+            eventually(lambda: "shop-0: hello (attempt 1)" in sample.logs(), "the reminder arrives")
             sample.term()
             assert sample.wait() == 0
         stranger = {
@@ -183,7 +185,7 @@ def test_the_classic_container_stops_after_its_application(
     pod, port = shop(podman, root, values(server, sidecar={"kind": "classic"}))
     (root / "application" / "application.py").write_text(SLOW, encoding="utf-8")
     with pod.start("relay") as relay, pod.start("shop") as application:
-        eventually(lambda: probe(port, "ready"), "the relay is ready", 60)
+        eventually(lambda: probe(port, "ready"), "the relay is ready")
         assert (
             relay.exec("/opt/relay/bin/relay", "schedule", "reminders", "--in", "0s", "--id", "slow")[0] == 0
         )
@@ -208,7 +210,7 @@ def test_the_raw_examples_run(podman: Podman, server: RunningServer, root: Path,
     spec = place if name == "pod" else place["template"]["spec"]
     pod = Pod(podman, spec, docs, root)
     with pod.start("relay") as relay:
-        eventually(lambda: probe(7452, "startup"), "the relay has started", 60)
+        eventually(lambda: probe(7452, "startup"), "the relay has started")
         if name == "job":
             with pod.start("job") as job:
                 assert job.wait() == 0

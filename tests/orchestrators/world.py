@@ -12,6 +12,7 @@ from typing import Any
 
 from tests.missing import skip
 from tests.pipeline.small_jvm import QUICK, SMALL, STORED
+from tests.pipeline.unhurried import UNHURRIED
 from tests.servers import free_port
 from tests.worlds.relay.processes import ROOT, environment
 
@@ -74,6 +75,7 @@ def variables(folder: Path) -> dict[str, str]:
             "PYTHONPATH": str(ROOT / "examples" / "dagster"),
             "RELAY_COMMAND": str(RELAY),
             "RETRY_SECONDS": "0",
+            **UNHURRIED,
             "SPARK_CONF_DIR": str(folder / "spark"),
             "SPARK_LOCAL_IP": "127.0.0.1",
             **({"JAVA_TOOL_OPTIONS": JAVA} if STORED else {}),

@@ -39,6 +39,19 @@ PLANNING = Path(__file__).with_name("planning")
 """What the Python processes of the suite's session import first."""
 
 
+@pytest.fixture(scope="session", autouse=True)
+def unhurried() -> Iterator[None]:
+    """Jobs are patient with Redis, in this process and in those that inherit its variables."""
+    from relay.store.server import line
+    from tests.pipeline.unhurried import UNHURRIED, WRITE_TTL
+
+    with pytest.MonkeyPatch.context() as during:
+        during.setattr(line, "WRITE_TTL", WRITE_TTL)
+        for name, value in UNHURRIED.items():
+            during.setenv(name, value)
+        yield
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The suite's session, `local[2]`. Hundreds of tests leave tables and queries behind that Delta and Spark

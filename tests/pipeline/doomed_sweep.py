@@ -24,6 +24,7 @@ from relay.pipeline.spark.redis_target import Target
 from relay.pipeline.spark.session import session
 from tests.pipeline.cold_world import OPTIONS
 from tests.pipeline.small_jvm import SMALL_AND_QUICK
+from tests.worlds.waiting import PATIENCE
 
 RATE = 10_000.0
 
@@ -41,7 +42,7 @@ def behind(step: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def main(url: str, path: str, topic: str, instant: str) -> None:
-    target = Target(url)
+    target = Target(url, timeout=PATIENCE)  # it is to be killed before it gives up what is held
     spark = session("doomed", master="local[2]", conf=SMALL_AND_QUICK)
     if instant == "planning":
         Plans.begin = die  # type: ignore[method-assign]

@@ -18,13 +18,16 @@ from typing import Any
 
 from pyspark import SparkContext
 
+from relay.pipeline.jobs import cluster
 from relay.pipeline.spark.session import session
+from tests.worlds.waiting import PATIENCE
 
 MAIN_FILE = Path(__file__).parents[2] / "deploy" / "spark" / "relay-pipeline.py"
 
 
 def run(step: dict[str, Any], context: SparkContext, brought: list[str]) -> dict[str, Any]:
     """One step: its exit code, and what it printed."""
+    cluster.PATIENCE = PATIENCE  # on a busy machine an executor may be at the step before for long
     if "redis" in step:
         os.environ["RELAY_REDIS__URL"] = step["redis"]
     # Spark takes all of these with each job, from here. A worker that once had what was brought would have it

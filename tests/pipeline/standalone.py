@@ -27,6 +27,7 @@ CONF = {
     "spark.executor.memory": MEMORY,
     "spark.cores.max": "2",
     "spark.scheduler.minRegisteredResourcesRatio": "1",  # both executors are there before the first task
+    "spark.scheduler.maxRegisteredResourcesWaitingTime": "10min",  # however long that takes
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
     "spark.executor.extraJavaOptions": QUICK,

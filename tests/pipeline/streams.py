@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from tests.servers import RunningServer
 
 SOON, FAR = "2026-01-01T00:00:00Z", "2090-01-01T00:00:00Z"
+FIRST_FILE = 1_767_225_600
+"""When the first file was changed, in unix seconds."""
 SCHEMA = "topic string, timer_id string, due_time timestamp, payload string"
 
 
@@ -32,10 +35,12 @@ class Stream:
         self._files = 0
 
     def add(self, *rows: Mapping[str, Any]) -> None:
-        """One more file."""
+        """One more file. Spark takes files by the milliseconds of their last change, and those of one in any
+        order; so they are a second apart."""
         lines = "".join(json.dumps(dict(row)) + "\n" for row in rows)
         hidden = self.folder / f".{self._files}.jsonl"  # Spark is not to see a half of it
         hidden.write_text(lines)
+        os.utime(hidden, (FIRST_FILE + self._files,) * 2)
         hidden.rename(self.folder / f"{self._files:03}.jsonl")
         self._files += 1
 

@@ -29,6 +29,7 @@ LONG = {"docs/how-to/cold-store.md", "docs/how-to/pipeline-audit.md"}
 """Pages whose commands take minutes: sweeps and audits, and what is made of them."""
 
 
+@pytest.mark.usefixtures("one_try")  # or timers that have ended are scheduled once more
 @pytest.mark.parametrize("page", [*(page for page in PAGES if page not in LONG), *in_long(sorted(LONG))])
 def test_the_page_works(
     page: str,

@@ -17,10 +17,12 @@ from relay.cli.commands import app
 from relay.cli.pipeline.expectations import Expectation
 from relay.cli.pipeline.variables import filled, parsed
 from relay.core.errors import InvalidField
+from relay.pipeline.jobs import lineage as lineage_job
 from relay.pipeline.jobs.job import JobFailed, Summary
 from relay.pipeline.jobs.lineage import Dataset, Datasets, Lineage, at_path, datasets, in_redis
 from tests.pipeline.streams import live
 from tests.pipeline.test_textfile import figures
+from tests.worlds.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -211,6 +213,7 @@ def collector() -> Iterator[Collector]:
 def test_events_go_to_a_collector(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that refuses, or names another place, does not end the job."""
     monkeypatch.setenv("OPENLINEAGE_API_KEY", "k")
+    monkeypatch.setattr(lineage_job, "PATIENCE", PATIENCE)
     warned: list[str] = []
     lineage, found = Lineage.to(collector.url, warned.append), Datasets([Dataset("OLD", "file", "/x")])
     with lineage.of("migrate-lake", found) as told:

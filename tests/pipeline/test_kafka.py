@@ -38,6 +38,8 @@ CHECKPOINT = f"{TOPIC}/commits/"
 SOON, LATER = "2090-01-01T00:00:00Z", "2090-02-01T00:00:00Z"
 SOON_S, LATER_S = 3786912000.0, 3789590400.0
 COUNT = 100
+PATIENT = {"api_version_auto_timeout_ms": 60_000, "request_timeout_ms": 60_000}
+"""For how long a client waits for the broker."""
 
 
 class Job:
@@ -112,7 +114,7 @@ def server() -> Iterator[RunningServer]:
 
 def send(job: Job, *messages: tuple[str, int, dict[str, Any] | None]) -> None:
     """Put messages into the topic: key, partition, value. All are there when this returns."""
-    producer = KafkaProducer(bootstrap_servers=job.at)
+    producer = KafkaProducer(bootstrap_servers=job.at, **PATIENT)
     sent = [
         producer.send(
             TOPIC, key=key.encode(), partition=at, value=None if value is None else json.dumps(value).encode()
@@ -164,7 +166,7 @@ def test_a_driver_that_dies_between_a_load_and_its_checkpoint(
     """The race: a batch is in Redis, and Spark has not noted so. Meanwhile timers of it end, and one is
     moved. Started again the driver has the batch once more, and must do nothing of it. What comes next
     is done, and late rows lose."""
-    KafkaAdminClient(bootstrap_servers=job.at).create_topics([NewTopic(TOPIC, 2, 1)])
+    KafkaAdminClient(bootstrap_servers=job.at, **PATIENT).create_topics([NewTopic(TOPIC, 2, 1)])
     send(job, *first_messages())
     object_store.gate = gate = Gate("PUT", f"{CHECKPOINT}.0.")
     job.start()

@@ -16,6 +16,7 @@ from tests.ghosts.slow_line import SlowLine
 from tests.pipeline import doomed
 from tests.pipeline.cold_world import LATE
 from tests.pipeline.small_jvm import SMALL_AND_QUICK, options
+from tests.pipeline.unhurried import UNHURRIED
 from tests.worlds.relay.stage import Stage
 from tests.worlds.waiting import eventually
 
@@ -58,7 +59,7 @@ def test_a_load_that_is_killed_and_repeated(spark: SparkSession, stage: Stage, t
         driver = stage.process(
             "doomed", "relay.cli", "pipeline", "schedule", str(export), "--topic", TOPIC, "--run-id", RUN,
             "--max-rate", "1000", "--master", "local[2]", *options(SMALL_AND_QUICK),
-            settings={"RELAY_REDIS__URL": line.url},
+            settings={"RELAY_REDIS__URL": line.url, **UNHURRIED},
         )  # fmt: skip
         eventually(
             lambda: line.holds and len(inserted()) >= 500,

@@ -18,6 +18,7 @@ from deltalake import DeltaTable
 from relay.pipeline.jobs import job
 from relay.pipeline.jobs.sweep import status as look
 from relay.pipeline.spark import s3
+from tests.pipeline import doomed
 from tests.pipeline.cold_world import HOUR, ColdWorld
 from tests.pipeline.object_store import BUCKET, CREDENTIALS, LOST, Gate, ObjectStore
 from tests.pipeline.small_jvm import SMALL_AND_QUICK
@@ -77,7 +78,9 @@ class Second:
         print(name, file=self.process.stdin, flush=True)
 
     def kill(self) -> None:
-        self.process.kill()
+        """With its JVM, which may hear of a refusal before it ends by itself, and would commit once more."""
+        if self.process.poll() is None:
+            doomed.end(self.process.pid)
         self.process.wait()
         for stream in (self.process.stdin, self.process.stdout):
             assert stream is not None

@@ -125,7 +125,7 @@ def test_mistakes_are_found_before_spark_starts(
         text=True,
     )
     with process:
-        told, _ = process.communicate("".join(json.dumps(each) + "\n" for each in commands), timeout=280)
+        told, _ = process.communicate("".join(json.dumps(each) + "\n" for each in commands), timeout=900)
     assert process.returncode == 0
     answers = [json.loads(line) for line in told.splitlines()]
     for (arguments, _, code, said), (found, stderr) in zip(mistakes, answers, strict=True):

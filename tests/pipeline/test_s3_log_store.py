@@ -12,7 +12,7 @@ from relay.core.errors import InvalidField
 from relay.pipeline.spark import s3
 from relay.pipeline.spark.files import Files
 from relay.pipeline.spark.session import configured
-from tests.pipeline.object_store import BUCKET, LOST, Gate, ObjectStore
+from tests.pipeline.object_store import BUCKET, LONGEST, LOST, Gate, ObjectStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,10 +54,10 @@ def test_two_write_one_version(
     store.gate = gate = Gate("PUT", key)
     thread = threading.Thread(target=first)
     thread.start()
-    assert gate.reached.wait(60), "the first one is about to write"
+    assert gate.reached.wait(LONGEST), "the first one is about to write"
     store.client().put_object(Bucket=BUCKET, Key=key, Body=b"second\n")
     gate.opened.set()
-    thread.join(60)
+    thread.join(LONGEST)
     assert store.content(key) == stands
     refused = stands == b"second\n"
     assert failures == ["java.nio.file.FileAlreadyExistsException"] * refused, "by which Delta knows"

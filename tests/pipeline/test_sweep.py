@@ -138,7 +138,7 @@ def test_a_writer_that_is_killed(
 def test_another_sweep_is_under_way(world: ColdWorld) -> None:
     """The second one says so and changes nothing."""
     world.write([("a", SOON)])
-    first = world.sweeper(lock=60_000_000)
+    first = world.sweeper(lock=HOUR)
     first._marks.open([world.topic], "1", 0.0)
     with pytest.raises(SweepBusy):
         world.sweep(wait=0.1)

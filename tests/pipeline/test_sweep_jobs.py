@@ -121,7 +121,7 @@ def test_names_that_are_none(world: ColdWorld) -> None:
 def test_a_busy_topic_is_a_problem(world: ColdWorld) -> None:
     """The sweep of another says so, and the exit code too."""
     world.write([("a", SOON)])
-    other = world.sweeper(lock=600_000_000)
+    other = world.sweeper(lock=HOUR)
     other._marks.open([world.topic], "1", 0.0)
     told = relay("sweep", "--cold", str(world.path), "--wait", "0s", code=1)
     assert not told["ok"]

@@ -285,7 +285,7 @@ async def test_filters_narrow_the_reading(timers: Timers) -> None:
     try:
         store = RedisStore(redis)
         await store.schedule(timers.topic, [NewTimer("leased", b"x", due=1_000_000)])
-        await store.claim(timers.topic, ClaimRequest(limit=1, lease=60 * SECOND, nonce=N1, max_bytes=100))
+        await store.claim(timers.topic, ClaimRequest(limit=1, lease=3600 * SECOND, nonce=N1, max_bytes=100))
         calls = commands(timers.server)
         low, high = (f"timestamp_seconds({4_000_000_000 + n})" for n in (10, 13))
         narrow = timers.read().where(f"due_time >= {low} and due_time < {high}")

@@ -208,6 +208,6 @@ def test_a_rate(stream: Stream, topics: tuple[str, str], valkey: RunningServer) 
     stream.add(row(topics[0], "a"))
     with valkey.client() as client:
         client.delete("timers_topics:pace")
-        stream.run(max_rate="0.02")
+        stream.run(max_rate="0.001")
         assert client.delete("timers_topics:pace") == 1
     assert set(live(valkey, topics[0])) == {"a"}

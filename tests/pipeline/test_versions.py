@@ -114,7 +114,7 @@ def test_rejects(
 def test_frames_and_times(spark: SparkSession, orders: str, valkey: RunningServer) -> None:
     """A time is a version, too. Without a run's id, rows that are written again lose against themselves."""
     spark.dataSource.register(TimersDataSource)
-    options = {"redis_url": valkey.url, "topic": orders, "version_ttl": "60"}
+    options = {"redis_url": valkey.url, "topic": orders, "version_ttl": "3600"}
     newer = spark.sql(
         f"select 'a' as timer_id, timestamp '{FAR}' as due_time, timestamp '2026-01-02 00:00:00' as version"
     )
@@ -125,7 +125,7 @@ def test_frames_and_times(spark: SparkSession, orders: str, valkey: RunningServe
         frame.write.format("timers").options(**options).mode("append").save()
         assert live(valkey, orders) == {"a": 3786912000.0}
     with valkey.client() as client:
-        assert 60 < client.ttl(KeyNames().key("odd", orders)) <= 120
+        assert 3600 < client.ttl(KeyNames().key("odd", orders)) <= 7200
 
 
 @pytest.mark.parametrize(
