@@ -55,7 +55,7 @@ class Podman:
         self._env = {**os.environ, "CONTAINERS_CONF": str(configuration)}
         self._podman = ["podman", "--root", str(place / "root"), "--runroot", str(place / "run")]
 
-    def run(self, *arguments: str | Path, check: bool = True, timeout: float = 600) -> str:
+    def run(self, *arguments: str | Path, check: bool = True, timeout: float = 1200) -> str:
         """Run a command of podman; its output, of both kinds. `check`: fails where it does."""
         done = subprocess.run(
             [*self._podman, *map(str, arguments)],

@@ -18,7 +18,7 @@ from tests.pipeline.kafka_jars import PLACE
 from tests.servers import free_port
 from tests.worlds.waiting import eventually
 
-START_TIMEOUT = 120.0  # seconds
+START_TIMEOUT = 400.0  # seconds
 SMALL = ("-Xmx192m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 

@@ -29,7 +29,7 @@ LOOK = 0.002
 """Seconds between two looks at what runs."""
 EVERY = 8
 """One stage in `EVERY` loses an executor while its tasks run."""
-PATIENCE = 120.0
+PATIENCE = 400.0
 """Seconds for an executor to be replaced."""
 
 

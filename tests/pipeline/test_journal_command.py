@@ -76,7 +76,7 @@ def test_sigterm_is_an_orderly_end(
         put(valkey, topic, journal[:10])
         eventually(lambda: commits(lake) > 0 or process.poll() is not None, "what is there is stored", 400.0)
         put(valkey, topic, journal[10:])
-        eventually(lambda: begun() > commits(lake), "a batch is being written", 120.0)
+        eventually(lambda: begun() > commits(lake), "a batch is being written", 400.0)
         process.send_signal(signal.SIGTERM)
         told, said = process.communicate(timeout=300)
     finally:

@@ -332,17 +332,18 @@ def test_of_two_writers_one_starts_over(when: str, spark: SparkSession, tmp_path
     else:
         done: list[bool] = []
         reached, open_now = tmp_path / "reached", tmp_path / "open"
+        longest = doomed.LONGEST  # for a commit on a busy machine
 
         def held(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             reached.touch()
-            eventually(open_now.exists, "the other has committed")
+            eventually(open_now.exists, "the other has committed", longest)
             yield from batches
 
         late = rows.coalesce(1).mapInArrow(held, rows.schema)
         state = replace(seen, stored={"q": 1})
         writer = threading.Thread(target=lambda: done.append(lake.append(late, state)))
         writer.start()
-        eventually(reached.exists, "it writes")
+        eventually(reached.exists, "it writes", longest)
         assert faster()
         open_now.touch()
         writer.join()
