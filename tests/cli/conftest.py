@@ -26,6 +26,7 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("TERMINAL_WIDTH", "120")
+    monkeypatch.setattr("typer.rich_utils.MAX_WIDTH", 120)  # it has read the variable, or not yet
 
 
 @pytest.fixture

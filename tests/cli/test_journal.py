@@ -139,7 +139,7 @@ def test_follow(written: Written) -> None:
 
 def test_help_speaks_of_its_own_options(monkeypatch: pytest.MonkeyPatch) -> None:
     """--interval goes with --follow here."""
-    monkeypatch.setenv("TERMINAL_WIDTH", "200")
+    monkeypatch.setattr("typer.rich_utils.MAX_WIDTH", 200)
     told = CliRunner().invoke(app, ["journal", "tail", "--help"]).stdout
     assert "With --follow: the time between two looks for more" in told
     assert "--watch" not in told

@@ -180,6 +180,7 @@ def test_a_mover_that_is_told_to_end_within_a_step(desk: Desk) -> None:
         eventually(lambda: desk.connection.execute(waits).fetchone(), "it stands at the lock")
         assert desk.timers().keys() == {"a"}
         mover.signal(signal.SIGTERM)
+        eventually(lambda: "told to end" in mover.output(), "it has heard")
         desk.write(desk.new("a", b"later"))  # in the same lane
     assert mover.wait() == 0, mover.output()
     (left,) = desk.rows()

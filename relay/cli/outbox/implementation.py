@@ -67,6 +67,7 @@ def run(database: str, target: str, movers: int, poll: str, metrics: str) -> Non
             loop = asyncio.get_running_loop()
 
             def stop() -> None:
+                logger.info("told to end: the step under way is the last one")
                 for mover in some:
                     mover.stop()
 
