@@ -160,7 +160,7 @@ class JournalRecord(NamedTuple):
     refused: RecordKind | None = None
     adopted: Adoption | None = None
     dead_id: str = ""
-    count: int = 0  # type: ignore[assignment]  # nobody counts the values of a record
+    count: int = 0  # type: ignore[assignment]  # it hides a method of tuples that no record needs
     hand_over: str = ""
     previous_dead_id: str = ""
     principal: str = ""

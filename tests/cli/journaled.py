@@ -17,6 +17,9 @@ from tests.servers import RunningServer
 Call = tuple[str, tuple[Any, ...], dict[str, Any]]
 """A method of the store, and its arguments behind the topic."""
 
+PATIENT = {"start_timeout": 60.0, "command_timeout": 60.0}
+"""Settings of `redis` by which one that stands still on a busy machine is not away."""
+
 
 class Journaled:
     """A topic whose journal a store writes, and a configuration that leads to its server."""
@@ -24,8 +27,7 @@ class Journaled:
     def __init__(self, server: RunningServer, topic: str, folder: Path) -> None:
         self.server, self.topic, self.keep = server, topic, 1000
         self.config = folder / "relay.yaml"
-        patient = {"start_timeout": 60.0, "command_timeout": 60.0}
-        self.config.write_text(json.dumps({"redis": {"url": server.url, **patient}}))
+        self.config.write_text(json.dumps({"redis": {"url": server.url, **PATIENT}}))
 
     def do(self, *calls: Call) -> None:
         """Make these calls of the store, one after the other."""

@@ -19,6 +19,7 @@ from relay.core.trust.actions import Action
 from relay.store.keys import KeyNames
 from relay.store.server.server import Server
 from relay.store.timeline.actions import RedisActions
+from tests.cli.journaled import PATIENT
 from tests.docs import pages
 from tests.keyspace import Keyspace
 from tests.servers import RunningServer
@@ -35,8 +36,7 @@ class Record:
     def __init__(self, server: RunningServer, topics: str, folder: Path) -> None:
         self.server, self.keys = server, KeyNames(topics=topics)
         self.config = folder / "relay.yaml"
-        patient = {"start_timeout": 60.0, "command_timeout": 60.0}
-        self.config.write_text(json.dumps({"redis": {"url": server.url, "topics_key": topics, **patient}}))
+        self.config.write_text(json.dumps({"redis": {"url": server.url, "topics_key": topics, **PATIENT}}))
 
     def add(self, *actions: Action) -> list[str]:
         async def run() -> list[str]:

@@ -33,9 +33,8 @@ def keyring(stage: Stage, writes: str, *others: str, name: str = "keyring") -> P
     """Write a keyring's file in one step, as a mounted Secret changes."""
     keys = {each: {"base64": base64.b64encode(KEYS[each]).decode()} for each in (writes, *others)}
     file = stage.directory / f"{name}.yaml"
-    fresh = file.with_suffix(".fresh")
-    fresh.write_text(json.dumps({"write": writes, "keys": keys}), encoding="utf-8")
-    return fresh.replace(file)
+    put_file(file, json.dumps({"write": writes, "keys": keys}))
+    return file
 
 
 def sealing(file: Path, **more: str) -> Mapping[str, str]:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import date, timedelta
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 import anyio.lowlevel
@@ -80,14 +80,14 @@ class Scene:
         async with Server(self.server.url, connections=1, timeout=60.0) as server:
             yield RedisRecurrences(server, Carrier(server))
 
-    async def change(self, before: StoredRecurrence, **fields: object) -> None:
+    async def change(self, before: StoredRecurrence, **fields: Any) -> None:
         """Nothing is kept where the ticker has turned it since it was read: then it is read again."""
         async with self.store() as store:
 
             async def is_kept() -> object:
                 _, kept = await store.get(self.topic, before.recurrence.recurrence_id)
                 assert kept is not None
-                standing = replace(kept.standing, **fields)  # type: ignore[arg-type]
+                standing = replace(kept.standing, **fields)
                 return await store.keep(self.topic, kept, kept.recurrence, standing, 0, reason="put")
 
             await until(is_kept, "it is changed")

@@ -334,7 +334,7 @@ async def test_a_lost_reply_is_never_sent_again(shared: Cluster, monkeypatch: py
     node = shared.nodes[0]
 
     async def lose(topic: str, seconds: float) -> Claims:
-        """The line of a load whose one batch had so many seconds."""
+        """Lose the reply to a batch, which has `seconds` to reach the node; return the line that it took."""
         monkeypatch.setattr("relay.store.server.line.WRITE_TTL", seconds)
         line = Claims(node.port)
         async with line.open() as url:

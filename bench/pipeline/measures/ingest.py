@@ -21,7 +21,7 @@ START_MS = 1_767_225_600_000
 
 
 def stored(count: int) -> str:
-    """The name of the rate at which a journal of so many rows is stored."""
+    """The name of the rate at which a journal of `count` rows is stored."""
     return f"stored in the lake, {millions(count)}"
 
 
